@@ -43,7 +43,7 @@ class Prefill : ModelBench {
       settings_.resources.sparse = {
           {parallel::Geometry::disjoint, 0.01 * options.drop},
           options.levels > 0 ? std::optional(options.levels) : std::nullopt,
-          options.micro};
+          parallel::Micros{options.micro}};
     for (const int64_t tokens : options.tokens) {
       if (cached_before(tokens) < 0)
         fail<InputError>("--total {} is less than the {} of --tokens", options.total, tokens);

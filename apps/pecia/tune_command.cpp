@@ -81,6 +81,13 @@ void add_tune(CLI::App& app, Context& context) {
        .help = "Shares of tokens that level 2 leaves out, each of which is measured (default: "
                "0,0.02,0.05,0.1,0.2,0.4,0.7)",
        .type = "SHARE,…"});
+  add({.name = "--deals",
+       .into = &options->tune.deals,
+       .help = "How a share is dealt out over layers and heads, each of which is measured: even, "
+               "spread (in proportion to the standard deviation of attention), mass (where dropped "
+               "tokens receive least)",
+       .type = "DEAL,…",
+       .show_default = true});
   add({.name = "--rounds",
        .into = &options->tune.rounds,
        .help = "How often each setting is timed; the best time of a prompt counts",

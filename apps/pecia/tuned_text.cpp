@@ -44,16 +44,17 @@ std::string measured_text(const tune::Tuned& tuned) {
   const auto count = static_cast<double>(tuned.dense.size());
   std::string text = fmt::format(
       "{} prompts of {} to {} tokens, means; the loss is in nats per token, ± its standard error\n"
-      "{:>6}  {:>6}  {:>5}  {:>17}  {:>12}  {:>9}  {:>8}\n"
-      "{:>6}  {:>6}  {:>5}  {:>17}  {:>12}  {:>8.0f}%  {:>8.2f}   log-likelihood {:.4f}\n",
-      tuned.dense.size(), shortest, longest, "drop", "levels", "parts", "loss", "same answers",
-      "retrieval", "TTFT s", "dense", "", "", "", "", 100 * retrieval / count, ttft_s / count,
-      -nll / count);
+      "{:>6}  {:>6}  {:>6}  {:>5}  {:>17}  {:>12}  {:>9}  {:>8}\n"
+      "{:>6}  {:>6}  {:>6}  {:>5}  {:>17}  {:>12}  {:>8.0f}%  {:>8.2f}   log-likelihood {:.4f}\n",
+      tuned.dense.size(), shortest, longest, "drop", "deal", "levels", "parts", "loss",
+      "same answers", "retrieval", "TTFT s", "dense", "", "", "", "", "", 100 * retrieval / count,
+      ttft_s / count, -nll / count);
   for (const Row& row : rows_of(tuned.samples))
-    text +=
-        fmt::format("{:>6.2f}  {:>6}  {:>5}  {:>8.4f} ± {:.4f}  {:>11.0f}%  {:>8.0f}%  {:>8.2f}\n",
-                    row.setting.drop, row.setting.levels, row.setting.micro, row.loss, row.error,
-                    100 * row.same_answers, 100 * row.retrieval, row.ttft_s);
+    text += fmt::format(
+        "{:>6.2f}  {:>6}  {:>6}  {:>5}  {:>8.4f} ± {:.4f}  {:>11.0f}%  {:>8.0f}%  {:>8.2f}\n",
+        row.setting.drop, tune::name_of(row.setting.deal), row.setting.levels,
+        parallel::to_string(row.setting.micros), row.loss, row.error, 100 * row.same_answers,
+        100 * row.retrieval, row.ttft_s);
   return text;
 }
 
@@ -88,14 +89,10 @@ std::string models_text(const tune::Tuned& tuned) {
   return text + "\n";
 }
 
-std::string in_words(const tune::Setting& setting) {
-  return fmt::format("drop {:.2f} at {} levels in {}", setting.drop, setting.levels, setting.micro);
-}
-
 std::string oracle_text(const tune::Chosen& chosen) {
   if (!chosen.oracle) return "no measured setting meets it";
   const tune::Oracle& oracle = *chosen.oracle;
-  std::string text = "best measured: " + in_words(oracle.best.setting);
+  std::string text = "best measured: " + to_string(oracle.best.setting);
   if (!oracle.models) return text + "; the models find none of these";
   text += chosen.goal.loss ? fmt::format(", gap {:+.1f} %", 100 * oracle.gap)
                            : fmt::format(", gap {:+.4f} nats", oracle.gap);
@@ -109,7 +106,7 @@ std::string chosen_text(const tune::Chosen& chosen) {
   return fmt::format(
       "  {:<12} {}{}: loss up to {:.4f}, retrieval at least {:.0f} % of dense, TTFT {:.3g} s "
       "({})\n",
-      goal, chosen.met ? "" : "not met; nearest ", in_words(found.setting), found.loss,
+      goal, chosen.met ? "" : "not met; nearest ", to_string(found.setting), found.loss,
       100 * found.retrieval, found.ttft_s, oracle_text(chosen));
 }
 

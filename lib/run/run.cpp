@@ -122,6 +122,7 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
   settle::Settled settled = settle::settle(known, rates, {setup.job, setup.resources});
   setup.job = settled.job;
   setup.resources = settled.resources;
+  if (setup.resources.sparse) setup.resources.sparse->counts_shares = setup.options.counts_shares;
   const parallel::LinkCosts link_costs =
       settle::link_costs(known, tensors ? *tensors : ranks, compute, setup.resources);
   const Parking parking = parking_of_rank(setup, compute);

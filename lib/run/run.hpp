@@ -15,11 +15,12 @@ namespace pecia::run {
 struct RunOptions {
   std::filesystem::path job_file;
   std::vector<std::string> overrides;  ///< "key.path=value"
-  bool fresh = false;         ///< start over instead of continuing the run in the output folder
-  bool retry_failed = false;  ///< run failed turns again
-  bool by_rule = false;       ///< nothing of the layout is chosen by foreseen times
-  bool quiet = false;         ///< log only warnings and errors
-  bool rounds = false;        ///< further rounds come on standard input (rounds.hpp)
+  bool fresh = false;          ///< start over instead of continuing the run in the output folder
+  bool retry_failed = false;   ///< run failed turns again
+  bool by_rule = false;        ///< nothing of the layout is chosen by foreseen times
+  bool quiet = false;          ///< log only warnings and errors
+  bool counts_shares = false;  ///< the report says how tokens share the attention they receive
+  bool rounds = false;         ///< further rounds come on standard input (rounds.hpp)
 };
 
 /// Runs the job on all ranks of `world`, and with `rounds` every round that is asked for; collective.

@@ -89,6 +89,20 @@ Json layers_json(const SparseTotals& totals) {
   return runs;
 }
 
+/// By layer with attention and KV head. Layers that choose nothing have zeros.
+Json shares_json(attention::TokenShares shares) {
+  Json layers = Json::array();
+  const int64_t places = shares.heads > 0 ? std::ssize(shares.all) / shares.heads : 0;
+  for (int64_t place = 0; place < places; ++place) {
+    Json& heads = layers.emplace_back(Json::array());
+    for (int64_t head = 0; head < shares.heads; ++head) {
+      const attention::HeadShares& of = shares.at(place, head);
+      heads.push_back({{"spread", of.spread()}, {"lost", of.lost()}});
+    }
+  }
+  return layers;
+}
+
 }  // namespace
 
 std::string sparse_text(const resources::Resources& resources,
@@ -105,9 +119,10 @@ std::string sparse_text(const resources::Resources& resources,
     ranks.push_back(std::to_string(levels.most_ranks(level)));
     shares.push_back(fmt::format("{:.3g}", 100 * resources.sparse->rule.kept(level)));
   }
-  return fmt::format(
-      "csa: levels of {} ranks keep {}", listed(ranks),
-      resources.sparse->rule.drop == 0 ? "everything" : fmt::format("{} %", listed(shares)));
+  if (resources.sparse->rule.drop == 0)
+    return fmt::format("csa: levels of {} ranks keep everything", listed(ranks));
+  return fmt::format("csa: levels of {} ranks keep {} %{}", listed(ranks), listed(shares),
+                     resources.sparse->layer_drops.empty() ? "" : " in the mean of the layers");
 }
 
 Json sparse_json(const resources::Resources& resources, const std::vector<SparseTotals>& ranks) {
@@ -120,20 +135,22 @@ Json sparse_json(const resources::Resources& resources, const std::vector<Sparse
     if (rank % of_replica == 0) passes += ranks[rank].passes, rows += ranks[rank].rows;
   }
   const parallel::LevelRule& rule = resources.sparse->rule;
-  return {{"geometry", std::string(geometry_name(rule.geometry))},
-          {"drop", rule.drop},
-          {"levels", levels_json(all)},
-          {"layers", layers_json(all)},
-          {"passes", passes},
-          {"rows", rows},
-          {"attention_pairs", whole(all.pairs())},
-          {"dense_attention_pairs", whole(all.dense_pairs)},
-          {"importance_pairs", whole(all.importance_pairs)},
-          {"sent_bytes", whole(all.sent_bytes())},
-          {"dense_sent_bytes", whole(all.dense_bytes())},
-          {"importance_bytes", all.importance_bytes},
-          {"sent_bytes_by_link", by_link_json(all.by_link)},
-          {"dense_sent_bytes_by_link", by_link_json(all.dense_by_link)}};
+  Json sparse = {{"geometry", std::string(geometry_name(rule.geometry))},
+                 {"drop", rule.drop},
+                 {"levels", levels_json(all)},
+                 {"layers", layers_json(all)},
+                 {"passes", passes},
+                 {"rows", rows},
+                 {"attention_pairs", whole(all.pairs())},
+                 {"dense_attention_pairs", whole(all.dense_pairs)},
+                 {"importance_pairs", whole(all.importance_pairs)},
+                 {"sent_bytes", whole(all.sent_bytes())},
+                 {"dense_sent_bytes", whole(all.dense_bytes())},
+                 {"importance_bytes", all.importance_bytes},
+                 {"sent_bytes_by_link", by_link_json(all.by_link)},
+                 {"dense_sent_bytes_by_link", by_link_json(all.dense_by_link)}};
+  if (resources.sparse->counts_shares) sparse["token_shares"] = shares_json(all.shares);
+  return sparse;
 }
 
 }  // namespace pecia::run

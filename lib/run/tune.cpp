@@ -3,8 +3,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
+#include <sstream>
 
 #include "lib/base/core/build_info.hpp"
 #include "lib/base/core/json.hpp"
@@ -15,6 +17,7 @@
 #include "lib/files/prompts/prompts.hpp"
 #include "lib/files/results/results.hpp"
 #include "lib/ranks/comm/agree.hpp"
+#include "lib/ranks/comm/of_first.hpp"
 #include "lib/ranks/parallel/level_rule.hpp"
 #include "lib/ranks/watch/watch.hpp"
 #include "lib/run/finish.hpp"
@@ -121,6 +124,46 @@ std::vector<tune::LevelChoice> level_choices(const tune::LevelsHere& levels_here
   return choices;
 }
 
+/// The deals of the option, which has even among them: shares are dealt out by numbers of such a run.
+std::vector<tune::Deal> deals_named(const std::string& names) {
+  std::vector<tune::Deal> deals;
+  std::istringstream listed(names);
+  for (std::string word; std::getline(listed, word, ',');) {
+    const auto deal = tune::deal_of(word);
+    if (!deal) fail<InputError>("--deals has '{}'; a deal is even, spread or mass", word);
+    deals.push_back(*deal);
+  }
+  if (std::set<tune::Deal>(deals.begin(), deals.end()).size() != deals.size())
+    fail<InputError>("--deals names a deal twice; leave one out");
+  if (std::ranges::find(deals, tune::Deal::even) == deals.end())
+    fail<InputError>("--deals lacks even, beside which the others are measured; add it");
+  return deals;
+}
+
+/// Even first. Nested levels keep the same tokens as keys and as queries, of all heads alike.
+std::vector<tune::Deal> deals_of(const TuneOptions& options, const tune::Tuned& facts) {
+  std::vector<tune::Deal> deals{tune::Deal::even};
+  if (facts.geometry == parallel::Geometry::disjoint)
+    std::ranges::copy_if(deals_named(options.deals), std::back_inserter(deals),
+                         [](tune::Deal deal) { return deal != tune::Deal::even; });
+  return deals;
+}
+
+/// The first is dense. Settings take the numbers of micro-partitions by turns, so that times tell of
+/// all of them.
+std::vector<std::optional<tune::Setting>> settings_of(const TuneOptions& options,
+                                                      const tune::Tuned& facts) {
+  std::vector<std::optional<tune::Setting>> settings{{}};
+  size_t turn = 0;
+  for (const tune::Deal deal : deals_of(options, facts))
+    for (const tune::LevelChoice& choice : facts.levels)
+      for (const double drop : options.drops)
+        if (drop > 0 || deal == tune::Deal::even)
+          settings.push_back(tune::Setting{
+              drop, choice.count(), {facts.micros[turn++ % facts.micros.size()]}, deal});
+  return settings;
+}
+
 /// Sets a run up without reading weights, and checks whether tuning makes sense with it.
 Frame frame_of(const TuneOptions& options, comm::Communicator& world) {
   const TuneRun any{tune::Setting{0, fewest_levels}, false};
@@ -157,8 +200,13 @@ Frame frame_of(const TuneOptions& options, comm::Communicator& world) {
       job::read_job(options.job_file, options.overrides).attention;  // as the user has it
   facts.levels = level_choices(tune::levels_by_place(resources.level_places(first)), facts.geometry,
                                wanted.levels);
+  if (wanted.pipeline && wanted.pipeline->size() > 1)
+    fail<InputError>(
+        "attention.pipeline: tune chooses a number for each level by itself; give auto, or one "
+        "number for all levels, and not the list {}",
+        parallel::to_string(*wanted.pipeline));
   if (wanted.pipeline)
-    facts.micros = {*wanted.pipeline};
+    facts.micros = *wanted.pipeline;
   else if (resources.cp == 1)
     facts.micros = {1};  // no tokens travel for levels of TP
   else
@@ -173,24 +221,23 @@ Frame frame_of(const TuneOptions& options, comm::Communicator& world) {
   facts.facts.shape = schedule::ring_shape(setup.config, frame.resources);
   if (resources.cp == 1) facts.facts.shape.num_heads *= resources.tp;
   comm::together(world, [&] {
-    if (setup.is_root()) check_prompts(setup, options, options.drops.size() * facts.levels.size());
+    if (setup.is_root()) check_prompts(setup, options, settings_of(options, facts).size() - 1);
   });
   return frame;
 }
 
 /// Each attention has a run that is judged, and one for its time alone in every round. Rounds go to
-/// and fro, so that a machine that changes its speed meanwhile favours no setting. Settings take the
-/// numbers of micro-partitions by turns, so that times tell of all of them.
+/// and fro, so that a machine that changes its speed meanwhile favours no setting.
 std::vector<TuneRun> runs_of(const TuneOptions& options, const tune::Tuned& facts) {
-  std::vector<std::optional<tune::Setting>> settings{{}};
-  size_t turn = 0;
-  for (const tune::LevelChoice& choice : facts.levels)
-    for (const double drop : options.drops)
-      settings.push_back(
-          tune::Setting{drop, choice.count(), facts.micros[turn++ % facts.micros.size()]});
+  std::vector<std::optional<tune::Setting>> settings = settings_of(options, facts);
   std::vector<TuneRun> runs;
   for (const auto& setting : settings)
     for (const bool judged : {false, true}) runs.push_back({setting, judged});
+  // The numbers by which shares are dealt out come from the first run that drops any.
+  if (deals_of(options, facts).size() > 1)
+    std::ranges::find_if(runs, [](const TuneRun& run) {
+      return run.judged && run.setting && run.setting->drop > 0;
+    })->counts_shares = true;
   for (int round = 2; round <= options.rounds; ++round) {
     std::ranges::reverse(settings);
     for (const auto& setting : settings) runs.push_back({setting, false});
@@ -223,9 +270,7 @@ parallel::RingRates rates_of(const std::filesystem::path& folder,
 
 std::string in_words(const TuneRun& run) {
   std::string text = "dense";
-  if (const auto& setting = run.setting)
-    text = fmt::format("drop {} at {} levels in {} part{}", setting->drop, setting->levels,
-                       setting->micro, setting->micro == 1 ? "" : "s");
+  if (run.setting) text = to_string(*run.setting);
   return run.judged ? text : text + ", for its time";
 }
 
@@ -242,10 +287,10 @@ void remove_runs(const TuneOptions& options, const std::vector<TuneRun>& runs) {
 TuneOutcome tune_job(const TuneOptions& options, comm::Communicator& world,
                      const std::function<void()>& end_job,
                      const std::shared_ptr<Activity>& activity) {
-  comm::together(world, [&] { check_drops(options.drops); });
+  comm::together(world, [&] { check_drops(options.drops), deals_named(options.deals); });
   Frame frame = frame_of(options, world);
   const auto log = report::make_logger(world.rank(), world.size());
-  const std::vector<TuneRun> runs = runs_of(options, frame.facts);
+  std::vector<TuneRun> runs = runs_of(options, frame.facts);
   const bool first = world.rank() == 0;
   std::vector<io::PromptText> questions;
   comm::together(world, [&] {
@@ -262,14 +307,18 @@ TuneOutcome tune_job(const TuneOptions& options, comm::Communicator& world,
   for (const TuneRun& run : runs) passes_left += passes_of(run);
   const auto start = std::chrono::steady_clock::now();
   std::vector<std::vector<PromptResult>> results;
-  for (const TuneRun& run : runs) {
+  std::string shares;
+  for (TuneRun& run : runs) {
     const size_t number = results.size() + 1;
+    if (run.setting && run.setting->deal != tune::Deal::even)
+      run.layers = frame.facts.facts.deals->of(run.setting->deal, run.setting->drop);
     const std::filesystem::path folder = folder_of(options, run);
     const RunOptions of_run{.job_file = options.job_file,
                             .overrides = overrides_of(options, run, frame.cp, folder),
                             .fresh = true,
                             .by_rule = true,
-                            .quiet = true};
+                            .quiet = true,
+                            .counts_shares = run.counts_shares};
     const auto begin = std::chrono::steady_clock::now();
     int code = 0;
     {
@@ -289,7 +338,12 @@ TuneOutcome tune_job(const TuneOptions& options, comm::Communicator& world,
       results.back() = read_results(folder, run.judged);
       if (run.setting && frame.resources.cp > 1)
         frame.facts.facts.rates = rates_of(folder, frame.resources);
+      if (run.counts_shares) shares = shares_text(folder);
     });
+    if (run.counts_shares) {
+      frame.facts.layer_tokens = parse_shares(comm::of_first(world, shares));
+      frame.facts.make_deals(options.drops);
+    }
     const auto end = std::chrono::steady_clock::now();
     const std::chrono::duration<double> took = end - begin, all = end - start;
     passes_left -= passes_of(run), passes_done += passes_of(run);

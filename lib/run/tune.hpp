@@ -22,6 +22,8 @@ struct TuneOptions {
   std::filesystem::path output = "tuned.json";  ///< the runs lie in a folder beside it
   std::vector<std::string> overrides;           ///< "key.path=value"
   std::vector<double> drops{0, 0.02, 0.05, 0.1, 0.2, 0.4, 0.7};
+  /// How shares are dealt out over layers and heads, by name; even is among them.
+  std::string deals = "even";
   int rounds = 2;  ///< of runs for times: a prompt's best time counts
 };
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "lib/base/core/error.hpp"
@@ -36,9 +37,9 @@ std::filesystem::path work_folder(const TuneOptions& options) {
 }
 
 std::filesystem::path folder_of(const TuneOptions& options, const TuneRun& run) {
-  const std::string name =
-      run.setting ? fmt::format("levels-{}-drop-{}", run.setting->levels, run.setting->drop)
-                  : "dense";
+  const std::string name = run.setting ? fmt::format("levels-{}-drop-{}-{}", run.setting->levels,
+                                                     run.setting->drop, name_of(run.setting->deal))
+                                       : "dense";
   return work_folder(options) / (run.judged ? name : name + "-time");
 }
 
@@ -70,9 +71,10 @@ std::vector<std::string> overrides_of(const TuneOptions& options, const TuneRun&
   set("attention.objective", "off");
   if (run.setting) {
     set("attention.sparse", "csa");
-    set("attention.drop", fmt::format("{}", run.setting->drop));
+    set("attention.drop", run.layers.empty() ? fmt::format("{}", run.setting->drop)
+                                             : json_text(nlohmann::json{{"layers", run.layers}}));
     set("attention.levels", std::to_string(run.setting->levels));
-    set("attention.pipeline", std::to_string(run.setting->micro));
+    set("attention.pipeline", json_text(nlohmann::json(run.setting->micros)));
   } else {
     set("attention.sparse", "off");
     set("attention.geometry", "disjoint");
@@ -82,6 +84,21 @@ std::vector<std::string> overrides_of(const TuneOptions& options, const TuneRun&
     set("attention.decode", "dense");
   }
   return all;
+}
+
+std::string shares_text(const std::filesystem::path& folder) {
+  std::ifstream file(folder / "report.json");
+  return json_text(nlohmann::json::parse(file).at("sparse").at("token_shares"));
+}
+
+tune::LayerTokens parse_shares(const std::string& text) {
+  tune::LayerTokens layers;
+  for (const auto& of_layer : nlohmann::json::parse(text)) {
+    std::vector<tune::HeadTokens>& heads = layers.emplace_back();
+    for (const auto& head : of_layer)
+      heads.push_back({head.at("spread"), head.at("lost").get<std::vector<double>>()});
+  }
+  return layers;
 }
 
 std::vector<PromptResult> read_results(const std::filesystem::path& folder, bool judged) {

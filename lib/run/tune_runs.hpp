@@ -18,6 +18,8 @@ struct TuneRun {
   /// With the likelihoods of prompts, and with questions of retrieval after the prompts. Otherwise
   /// the run tells how long prompts take.
   bool judged = true;
+  bool counts_shares = false;        ///< the report says how tokens share their attention
+  parallel::LayerDrops layers = {};  ///< of a setting whose deal is not even
 };
 
 /// What a run found of a prompt.
@@ -46,6 +48,11 @@ std::filesystem::path questions_file(const TuneOptions& options);
 /// answers, and the attention of `run`. `cp` is the job's degree.
 std::vector<std::string> overrides_of(const TuneOptions& options, const TuneRun& run, int cp,
                                       const std::filesystem::path& folder);
+
+/// How tokens share the attention that they receive, by the report of a run that counted it: as text,
+/// and what it says.
+std::string shares_text(const std::filesystem::path& folder);
+tune::LayerTokens parse_shares(const std::string& text);
 
 /// Reads the finished results in a run's folder, in the order of its inputs. Throws InputError with
 /// the prompt and the reason if one has failed.

@@ -42,7 +42,7 @@ Settled settle_levels(const Facts& facts, const parallel::RingRates& rates, Sett
       resources = with_memory(facts, settled.job, std::move(resources));
     return settled;
   }
-  if (!resources.levels_from() || resources.sparse->micro) return settled;
+  if (!resources.levels_from() || resources.sparse->micros) return settled;
   parallel::RingInputs in;
   in.ranks = resources.cp;
   in.shape = schedule::ring_shape(facts.config, resources);
@@ -50,10 +50,11 @@ Settled settle_levels(const Facts& facts, const parallel::RingRates& rates, Sett
   in.load.add(resources.max_batch_tokens, 0);
   const auto levels = tune::levels_by_place(resources.level_places(facts.ranks.replica_places()))(
       resources.sparse->levels);
-  resources.sparse->micro = parallel::best_micro(in, levels, resources.sparse->rule);
+  const parallel::Micros micros = parallel::micros_by_rule(in, levels, resources.sparse->rule);
+  resources.sparse->micros = micros;
   resources.reasons.add(fmt::format(
-      "levels in {} part{}: by the link's {}B/s beside {}FLOP/s", *resources.sparse->micro,
-      *resources.sparse->micro == 1 ? "" : "s", report::format_count(rates.all_to_all_bandwidth),
+      "levels in {} part{}: by the link's {}B/s beside {}FLOP/s", parallel::to_string(micros),
+      micros == parallel::Micros{1} ? "" : "s", report::format_count(rates.all_to_all_bandwidth),
       report::format_count(rates.flops)));
   return settled;
 }

@@ -36,7 +36,8 @@ struct PassShape {
   int64_t ranks() const { return stages * degrees.ranks(); }
   auto key() const {
     return std::tuple(kind, stages, degrees.cp, degrees.sp, degrees.tp, degrees.ep, ring, sharding,
-                      sequences, tokens, cached, masters, levels ? levels->micro.value_or(1) : 0,
+                      sequences, tokens, cached, masters,
+                      levels ? levels->micros.value_or(parallel::Micros{1}) : parallel::Micros{},
                       tokens_per_pass);
   }
 };

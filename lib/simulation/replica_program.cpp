@@ -148,7 +148,7 @@ parallel::LinkCosts link_costs(const cluster_files::Cluster& cluster, int ranks)
 std::optional<parallel::SparseSetting> settled_levels(const Scenario& scenario,
                                                       const Resources& resources) {
   std::optional<parallel::SparseSetting> setting = resources.sparse;
-  if (!resources.levels_from() || setting->micro) return setting;
+  if (!resources.levels_from() || setting->micros) return setting;
   const model::ModelConfig& config = scenario.config;
   const int ranks = ranks_of(resources);
   parallel::RingInputs in;
@@ -160,7 +160,7 @@ std::optional<parallel::SparseSetting> settled_levels(const Scenario& scenario,
   in.load.add(resources.max_batch_tokens, 0);
   const auto levels = tune::levels_by_place(resources.level_places(scenario.cluster.places(ranks)))(
       setting->levels);
-  setting->micro = parallel::best_micro(in, levels, setting->rule);
+  setting->micros = parallel::micros_by_rule(in, levels, setting->rule);
   return setting;
 }
 

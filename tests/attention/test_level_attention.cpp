@@ -94,6 +94,8 @@ class Levelled {
   int64_t length(int64_t sequence) const { return attention_.ledger().map().length(sequence); }
   const parallel::Levels& levels() const { return levels_; }
   int64_t dropped_pairs() const { return dropped_; }
+  int64_t sent_early() const { return sent_early_; }
+  int64_t sent_late() const { return sent_late_; }
 
   /// Runs all layers of a pass and checks every output.
   void pass(const std::vector<PassSequence>& pass, AttentionExchange ring) {
@@ -178,7 +180,11 @@ class Levelled {
     const auto view = [&](std::vector<float>& data, int64_t count) {
       return TensorView(static_cast<void*>(data.data()), DType::fp32, {rows, count, head_dim});
     };
+    // Where the layer is begun, keys leave before there are queries.
+    const int64_t sent = comm_.traffic().bytes;
+    if (layer % 2 == 0) attention_.begin_layer(layer);
     attention_.start_keys(view(k, own_.kv.size()), view(v, own_.kv.size()));
+    (layer % 2 == 0 ? sent_early_ : sent_late_) += comm_.traffic().bytes - sent;
     attention_.run(layer, view(q, own_.q.size()), view(out, own_.q.size()));
     return out;
   }
@@ -210,9 +216,8 @@ class Levelled {
     std::map<std::tuple<size_t, int, size_t>, double> need;
   };
 
-  LevelRule rule_at(int64_t layer) const {
-    return {setting_.rule.geometry, layer == 0 || layer + 1 == layers ? 0 : setting_.rule.drop};
-  }
+  /// The rule with the shares of all heads.
+  LevelRule rule_at(int64_t layer) const { return setting_.rule_of(layer, layers, 0, kv_heads); }
 
   bool has_borders() const {
     return setting_.rule.geometry == Geometry::disjoint && levels_.count() > 1;
@@ -244,16 +249,27 @@ class Levelled {
     return kept;
   }
 
-  /// Which tokens of a rank a level keeps: keys by importance, and rows as queries by `need`, or
-  /// as keys where that is empty.
-  std::vector<bool> kept(int64_t layer, int level, const parallel::PartTokens& counts,
-                         std::span<const double> importance, std::span<const double> need) {
+  /// Which keys of a rank a level keeps of a KV head.
+  std::vector<bool> kept_keys(int64_t layer, int level, const parallel::PartTokens& counts,
+                              int64_t kv_head, std::span<const double> importance) {
     const LevelRule rule = rule_at(layer);
     if (rule.drop == 0) return std::vector<bool>(counts.cached + counts.rows, true);
-    auto all = most_important(importance.first(counts.cached), kept_cached(rule, level, counts),
-                              counts.first_cached, 0);
-    const auto rows = most_important(need.empty() ? importance.subspan(counts.cached) : need,
-                                     kept_rows(rule, level, counts), counts.first, counts.last);
+    auto all = most_important(importance.first(counts.cached),
+                              kept_cached(rule, level, counts, kv_head), counts.first_cached, 0);
+    const auto rows =
+        most_important(importance.subspan(counts.cached),
+                       kept_row_keys(rule, level, counts, kv_head), counts.first, counts.last);
+    all.insert(all.end(), rows.begin(), rows.end());
+    return all;
+  }
+  /// Which rows a level keeps as queries, by what is known of each. Cached tokens ask nothing.
+  std::vector<bool> kept_queries(int64_t layer, int level, const parallel::PartTokens& counts,
+                                 std::span<const double> known) {
+    const LevelRule rule = rule_at(layer);
+    std::vector<bool> all(counts.cached, false);
+    const auto rows = rule.drop == 0 ? std::vector<bool>(counts.rows, true)
+                                     : most_important(known, kept_rows(rule, level, counts),
+                                                      counts.first, counts.last);
     all.insert(all.end(), rows.begin(), rows.end());
     return all;
   }
@@ -287,8 +303,10 @@ class Levelled {
             need.push_back(random ? own[token] : known.need.at({sequence, rank, token}));
       for (int level = 2; level <= levels_.count(); ++level) {
         const parallel::PartTokens& counts = parts.counts[rank];
-        all.keys[level - 2].push_back(kept(layer, level, counts, own, {}));
-        all.queries[level - 2].push_back(kept(layer, level, counts, own, need));
+        all.keys[level - 2].push_back(kept_keys(layer, level, counts, kv_head, own));
+        all.queries[level - 2].push_back(kept_queries(
+            layer, level, counts,
+            need.empty() ? std::span<const double>(own).subspan(counts.cached) : need));
       }
     }
     return all;
@@ -418,7 +436,7 @@ class Levelled {
   /// The share of attention of rows that all levels kept, beyond what their rank has and the sinks.
   void learn_need(int64_t layer, const std::vector<Parts>& parts, const Known& before,
                   std::map<std::tuple<size_t, int, size_t>, double>& need) {
-    if (!has_borders() || setting_.rule.drop == 0 || layer + 2 >= layers) return;
+    if (!has_borders() || layer + 1 >= layers || rule_at(layer + 1).drop == 0) return;
     for (auto& [row, share] : need) share *= RowNeed::growth;
     for (size_t i = 0; i < parts.size(); ++i) {
       std::vector<Kept> kept;
@@ -460,7 +478,8 @@ class Levelled {
   parallel::SparseSetting setting_;
   parallel::Levels levels_;
   int64_t passes_ = 0, dropped_ = 0;
-  double seen_ = 0;       ///< pairs of this rank's rows in a pass, over layers
+  int64_t sent_early_ = 0, sent_late_ = 0;  ///< before layers run, which were begun or not
+  double seen_ = 0;                         ///< pairs of this rank's rows in a pass, over layers
   double least_gap_ = 1;  ///< where it is a few units of fp32's last place, the choice is open
   DType dtype_;
   test::CpuCompute compute_;
@@ -482,42 +501,95 @@ std::vector<comm::RackServerGpu> places(int ranks, int per_server) {
 
 constexpr int32_t contiguous = PassSequence::contiguous, balanced = PassSequence::balanced;
 
+/// Whether layers, or KV heads too, drop shares of their own in place of the setting's.
+enum class Own { none, by_layer, by_head };
+
 struct Setting {
   Geometry geometry;
   double drop;
   std::optional<int> levels;
-  int micro;
+  parallel::Micros micros;
   DType dtype = DType::fp32;
   std::optional<int64_t> first_tokens = {};
   parallel::Selection selection = parallel::Selection::importance;
+  Own own = Own::none;
 };
 
+/// The first and the last of the layers drop nothing.
+parallel::LayerDrops shares_of(Own own, int64_t kv_heads) {
+  switch (own) {
+    case Own::none:
+      return {};
+    case Own::by_layer:
+      return {{0}, {0}, {0.6}, {0}};  // layer 1 drops nothing, and says what layer 2 keeps
+    case Own::by_head:
+      break;
+  }
+  std::vector<double> heads{0.7, 0, 0.5};
+  heads.resize(static_cast<size_t>(kv_heads));
+  return {{0}, heads, {0.3}, {0}};
+}
+
 const std::vector<Setting> all_settings = {
-    Setting{Geometry::disjoint, 0, {}, 1},
-    Setting{Geometry::disjoint, 0, 2, 3},
-    Setting{Geometry::disjoint, 0, 1, 1},
-    Setting{Geometry::disjoint, 0.4, {}, 1},
-    Setting{Geometry::disjoint, 0.9, 3, 2},
-    Setting{Geometry::nested, 0.5, {}, 1},
-    Setting{Geometry::nested, 0, 2, 2},
-    Setting{Geometry::disjoint, 0, {}, 2, DType::bf16},
-    Setting{Geometry::disjoint, 0.5, {}, 1, DType::fp8},
-    Setting{Geometry::nested, 0.55, 3, 2, DType::fp8},
-    Setting{Geometry::disjoint, 0, 1, 1, DType::fp32, 200},  // as many as a part has
-    Setting{Geometry::disjoint, 0.5, 1, 1, DType::bf16, 5},
-    Setting{Geometry::disjoint, 0.6, {}, 1, DType::fp32, 50},
-    Setting{Geometry::disjoint, 0.6, {}, 1, DType::fp32, 0},
-    Setting{Geometry::disjoint, 0.4, {}, 1, DType::fp32, {}, parallel::Selection::random},
-    Setting{Geometry::nested, 0.4, {}, 1, DType::fp32, {}, parallel::Selection::random}};
+    Setting{Geometry::disjoint, 0, {}, {1}},
+    Setting{Geometry::disjoint, 0, 2, {3}},
+    Setting{Geometry::disjoint, 0, 1, {1}},
+    Setting{Geometry::disjoint, 0.4, {}, {1}},
+    Setting{Geometry::disjoint, 0.9, 3, {2}},
+    Setting{Geometry::nested, 0.5, {}, {1}},
+    Setting{Geometry::nested, 0, 2, {2}},
+    Setting{Geometry::disjoint, 0, {}, {2}, DType::bf16},
+    Setting{Geometry::disjoint, 0.5, {}, {1}, DType::fp8},
+    Setting{Geometry::nested, 0.55, 3, {2}, DType::fp8},
+    Setting{Geometry::disjoint, 0, 1, {1}, DType::fp32, 200},  // as many as a part has
+    Setting{Geometry::disjoint, 0.5, 1, {1}, DType::bf16, 5},
+    Setting{Geometry::disjoint, 0.6, {}, {1}, DType::fp32, 50},
+    Setting{Geometry::disjoint, 0.6, {}, {1}, DType::fp32, 0},
+    Setting{Geometry::disjoint, 0.4, {}, {1}, DType::fp32, {}, parallel::Selection::random},
+    Setting{Geometry::nested, 0.4, {}, {1}, DType::fp32, {}, parallel::Selection::random},
+    Setting{Geometry::disjoint,
+            0,
+            {},
+            {1},
+            DType::fp32,
+            {},
+            parallel::Selection::importance,
+            Own::by_layer},
+    Setting{Geometry::nested,
+            0,
+            {},
+            {1},
+            DType::fp32,
+            {},
+            parallel::Selection::importance,
+            Own::by_layer},
+    Setting{Geometry::disjoint,
+            0,
+            3,
+            {3, 1},
+            DType::bf16,
+            {},
+            parallel::Selection::importance,
+            Own::by_head},
+    Setting{Geometry::disjoint,
+            0,
+            {},
+            {2},
+            DType::fp8,
+            {},
+            parallel::Selection::importance,
+            Own::by_head}};
 
 /// By the number of a setting.
 class LevelAttentionTest : public testing::TestWithParam<size_t> {};
 
 void expect_what_the_definition_says(const Setting& of, Share share) {
-  const auto& [geometry, drop, levels, micro, dtype, first_tokens, selection] = of;
+  const auto& [geometry, drop, levels, micros, dtype, first_tokens, selection, own] = of;
   const auto comm = comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));
   const int ranks = comm->size();
-  const parallel::SparseSetting setting{{geometry, drop}, levels, micro, first_tokens, selection};
+  parallel::SparseSetting setting{{geometry, drop}, levels, micros, first_tokens, selection};
+  setting.layer_drops = shares_of(own, heads_of(share, ranks).kv);
+  if (own != Own::none) setting.rule.drop = parallel::mean_drop(setting.layer_drops);
   Levelled levelled(*comm, share, setting, places(ranks, 2), dtype);
   for (const int64_t sequence : {1, 2, 3}) levelled.add(sequence);
   // A long prompt, one of fewer rows than ranks, and then chunks after cached tokens.
@@ -530,10 +602,15 @@ void expect_what_the_definition_says(const Setting& of, Share share) {
   levelled.pass({{4, 557, 1, 0}}, share == Share::tokens ? AttentionExchange::broadcast_q
                                                          : AttentionExchange::pass_kv);
   levelled.pass({{4, 558, 66, contiguous}}, AttentionExchange::levels);
-  const bool drops = geometry == Geometry::disjoint && levelled.levels().count() > 1 && drop > 0;
+  if (share == Share::tokens && ranks > 1 && levels != 1) {
+    EXPECT_GT(comm->all_reduce_sum(static_cast<double>(levelled.sent_early())), 0);
+  }
+  EXPECT_EQ(levelled.sent_late(), 0);
+  const bool drops =
+      geometry == Geometry::disjoint && levelled.levels().count() > 1 && setting.rule.drop > 0;
   if (drops && ranks > 1) {
     EXPECT_GT(levelled.dropped_pairs(), 0);
-  } else if (drop == 0 && geometry == Geometry::disjoint && levels != 1) {
+  } else if (setting.rule.drop == 0 && geometry == Geometry::disjoint && levels != 1) {
     EXPECT_EQ(levelled.dropped_pairs(), 0);
   }
 }

@@ -127,15 +127,15 @@ struct Expected {
 
 class LevelWaits : public testing::TestWithParam<Expected> {};
 
-/// Rank 4 of 8 sends its tokens to 7 ranks and results to 6, the same over two levels, and its
+/// Rank 4 of 8 sends its keys and its queries to 7 ranks and results to 6, the same over two levels, and its
 /// samples to 7. Where heads are shared it sends what its rows need to 7. The copy is that of
 /// log-sums before other ranks' results; where heads are shared, another one is of what rows need.
 INSTANTIATE_TEST_SUITE_P(
     All, LevelWaits,
     testing::Values(
-        Expected{Share::tokens, 8, {0, 1, 18, 20}, {0, 1, 19, 20}, {0, 0, 15, 13}, {0, 0, 11, 13}},
+        Expected{Share::tokens, 8, {0, 1, 19, 27}, {0, 1, 20, 27}, {0, 0, 16, 20}, {0, 0, 12, 20}},
         Expected{Share::tokens, 4, {0, 1, 22, 23}, {0, 1, 23, 23}, {0, 0, 19, 16}, {0, 0, 15, 16}},
-        Expected{Share::heads, 8, {0, 2, 16, 7}, {0, 2, 17, 7}, {0, 0, 12, 0}, {0, 0, 8, 0}}));
+        Expected{Share::heads, 8, {0, 2, 17, 7}, {0, 2, 18, 7}, {0, 0, 13, 0}, {0, 0, 9, 0}}));
 
 TEST_P(LevelWaits, AreNoneAndTheRestDoesNotGrowWithTokens) {
   const Expected& of = GetParam();

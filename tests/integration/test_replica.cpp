@@ -362,7 +362,7 @@ TEST(Replica, SendsByLevelsWhatItsPhantomSends) {
         for (const double drop : {0.0, 0.5}) {
           SCOPED_TRACE(fmt::format("TP {}, geometry {}, drop {}, in {}", tp,
                                    static_cast<int>(geometry), drop, micro));
-          settings.sparse = {{geometry, drop}, {}, micro};
+          settings.sparse = {{geometry, drop}, {}, parallel::Micros{micro}};
           Machine machine(*comm, deep.path(), settings);
           machine.feed(61, AttentionExchange::pass_kv, Sharding::base);
           const int64_t before = machine.replica().groups().ring->traffic().bytes;
@@ -417,8 +417,9 @@ TEST(Replica, SendsByLevelsWhatTheFormulaSays) {
   const int64_t rows = 40, heads = config.num_kv_heads / ranks;
   const int64_t group = config.num_heads / config.num_kv_heads, width = config.head_dim;
   for (const int micro : {1, 3}) {
-    Machine machine(*comm, model,
-                    {.kv_tokens = 5000, .sparse = {{{Geometry::disjoint, 0}, {}, micro}}});
+    Machine machine(
+        *comm, model,
+        {.kv_tokens = 5000, .sparse = {{{Geometry::disjoint, 0}, {}, parallel::Micros{micro}}}});
     machine.feed(rows * ranks, AttentionExchange::levels, Sharding::base, PassSequence::contiguous);
     int64_t numbers = 0;  // of a row and a KV head
     for (int to = 0; to < ranks; ++to) {

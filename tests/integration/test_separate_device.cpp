@@ -111,7 +111,7 @@ TEST(Levels, GiveTheBitsOfTheHost) {
         ReplicaSettings settings;
         settings.tp = tp;
         settings.levels_from = 9;
-        settings.sparse = {{geometry, drop}, 3, 1 + static_cast<int>(number % 2)};
+        settings.sparse = {{geometry, drop}, 3, parallel::Micros{1 + static_cast<int>(number % 2)}};
         settings.max_batch_tokens = number % 2 == 0 ? 200 : 4096;
         settings.kv_dtype = kv_types[number++ % 3];
         settings.logprobs = 3;

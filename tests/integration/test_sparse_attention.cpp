@@ -87,11 +87,12 @@ std::vector<Variant> variants_of(const model::ModelConfig& config, int ranks) {
           parallel::levels_of(comm::server_of_rank(of_parts), comm::rack_of_rank(of_parts), levels)
               .count();
       if (!counts.insert(count).second) continue;
-      for (const auto micro : {std::optional<int>(), std::optional(3)}) {
-        if (micro && cp == 1) continue;
+      for (const auto& micros :
+           {std::optional<parallel::Micros>(), std::optional(parallel::Micros{3})}) {
+        if (micros && cp == 1) continue;
         Variant variant{fmt::format("{}, {}+{}, {} levels in {}", to_string(pair.degrees),
                                     parallel::name_of(pair.prefill), parallel::name_of(pair.decode),
-                                    count, micro.value_or(1)),
+                                    count, micros ? micros->front() : 1),
                         count,
                         {}};
         variant.settings.tp = tp;
@@ -100,7 +101,7 @@ std::vector<Variant> variants_of(const model::ModelConfig& config, int ranks) {
         variant.settings.places = of_ranks;
         variant.settings.max_batch_tokens = max_batch_tokens;
         variant.settings.levels_from = levels_from;
-        variant.settings.sparse = {{Geometry::disjoint, 0}, levels, micro};
+        variant.settings.sparse = {{Geometry::disjoint, 0}, levels, micros};
         variants.push_back(std::move(variant));
       }
     }
@@ -252,7 +253,7 @@ TEST(Dropping, KeepsTheSameTokensWhereRanksShareHeadsAsWhereTheyShareTokens) {
   const Dropped dropped(ranks % 3 == 0 ? "llama-mha-tied" : "llama-gqa-fp32");
   std::vector<Variant> of_tokens, of_heads;
   for (Variant& variant : variants_of(model::read_config(dropped.folder.path()), ranks)) {
-    if (variant.settings.sparse->micro) continue;
+    if (variant.settings.sparse->micros) continue;
     if (variant.settings.tp == ranks) of_heads.push_back(variant);
     if (variant.settings.tp == 1) of_tokens.push_back(variant);
   }
@@ -300,7 +301,7 @@ TEST(Dropping, OfASequenceOfNaNHarmsNoOther) {
   for (const Variant& variant :
        variants_of(model::read_config(dropped.folder.path()), dropped.all->size())) {
     const int tp = variant.settings.tp;
-    if (variant.settings.sparse->micro || (tp > 1 && tp < dropped.all->size())) continue;
+    if (variant.settings.sparse->micros || (tp > 1 && tp < dropped.all->size())) continue;
     for (const Geometry geometry : {Geometry::disjoint, Geometry::nested}) {
       SCOPED_TRACE(fmt::format("{}, geometry {}", variant.name, static_cast<int>(geometry)));
       ReplicaSettings settings = variant.settings;

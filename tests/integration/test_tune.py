@@ -77,22 +77,35 @@ class TuneTest(RunTest):
         return grid.get("refused") or grid["why"]
 
     def test_measures_fits_and_serves_goals(self) -> None:
-        printed, words = self.tune("--drops", "0,0.9", "--json")
+        printed, words = self.tune("--drops", "0,0.9", "--deals", "even,mass", "--json")
         file = json.loads(self.tuned.read_text())
         self.assertEqual(json.loads(printed), file)
-        self.assertEqual(file["schema"], "pecia.tuned/3")
+        self.assertEqual(file["schema"], "pecia.tuned/4")
         self.assertEqual(file["grid"], {"cp": RANKS, "tp": 1})
-        self.assertIn("9 runs of 3 prompts: each attention is timed 2 times, and once it has", words)
-        self.assertRegex(words, r"run 1 of 9, dense, for its time: [\d.]+ s; about [\d.]+ m?s left")
-        self.assertRegex(words, r"run 6 of 9, drop 0\.9 at 2 levels in 2 parts: [\d.]+ s; about")
-        self.assertRegex(words, r"run 7 of 9, drop 0\.9 at 2 levels in 2 parts, for its time")
-        self.assertRegex(words, r"run 9 of 9, dense, for its time: [\d.]+ s\n")
-        self.assertEqual(len(words.splitlines()), 11, words)  # of runs, and where the file is
+        self.assertIn("12 runs of 3 prompts: each attention is timed 2 times, and once it has", words)
+        self.assertRegex(words, r"run 1 of 12, dense, for its time: [\d.]+ s; about [\d.]+ m?s left")
+        self.assertRegex(words, r"run 6 of 12, drop 0\.90 at 2 levels in 2 parts: [\d.]+ s; about")
+        self.assertRegex(words, r"run 8 of 12, drop 0\.90 by mass at 2 levels in 4 parts: [\d.]+ s; about")
+        self.assertRegex(words, r"run 9 of 12, drop 0\.90 by mass at 2 levels in 4 parts, for its time")
+        self.assertRegex(words, r"run 12 of 12, dense, for its time: [\d.]+ s\n")
+        self.assertEqual(len(words.splitlines()), 14, words)  # of runs, and where the file is
         self.assertFalse(self.tuned.with_suffix(".runs").exists())
 
-        self.assertEqual(len(file["samples"]), 6)
-        self.assertEqual(file["loss_model"]["held_out"]["samples"], 6)
-        self.assertEqual({(each["drop"], each["micro"]) for each in file["samples"]}, {(0, 1), (0.9, 2)})
+        self.assertEqual(len(file["samples"]), 9)
+        self.assertEqual(file["loss_model"]["held_out"]["samples"], 9)
+        self.assertEqual(
+            {(each["drop"], each["deal"], each["micro"]) for each in file["samples"]},
+            {(0, "even", 1), (0.9, "even", 2), (0.9, "mass", 4)},
+        )
+        # By layer and head what each drop loses: nothing at first, and all in the end.
+        layers = [layer["heads"] for layer in file["token_shares"]]
+        self.assertEqual(len(layers), 5)
+        for heads in layers[1:-1]:
+            for head in heads:
+                self.assertGreater(head["spread"], 0)
+                self.assertEqual(head["lost"][0], 0)
+                self.assertAlmostEqual(head["lost"][-1], 1)
+                self.assertEqual(head["lost"], sorted(head["lost"]))
         self.assertGreater(file["facts"]["rates"]["all_to_all_bandwidth"], 0)
         for sample in file["samples"]:
             dense = next(each for each in file["dense"] if each["prompt"] == sample["prompt"])
@@ -108,7 +121,10 @@ class TuneTest(RunTest):
         # What the file says makes a plain share and levels, which the report has. Costs that are
         # made up are the same on every machine.
         knots = [{"drop": 0, "loss": 0, "error": 0}, {"drop": 0.9, "loss": 0.08, "error": 0.01}]
-        file["loss_model"].update(power=0, curves=[{"levels": 2, "knots": knots}])
+        worse = [{"drop": 0, "loss": 0, "error": 0}, {"drop": 0.9, "loss": 0.8, "error": 0.01}]
+        even = {"levels": 2, "deal": "even", "knots": knots}
+        mass = {"levels": 2, "deal": "mass", "knots": worse}
+        file["loss_model"].update(power=0, curves=[even, mass])
         file["time_model"].update(s_per_token=0, s_per_dropping_token=0, s_per_step=0, constant_s=0)
         file["time_model"].update(s_per_pair=1e-6, s_per_byte=0, s_per_near_byte=0)
         self.tuned.write_text(json.dumps(file))
@@ -124,6 +140,19 @@ class TuneTest(RunTest):
         )
         self.assertNotIn("rates of this run's machine", why)
         self.assertIn("in 4 parts", self.planned("attention.pipeline=4"))
+
+        # Where shares of layers and heads lose less than even ones, the run has these.
+        file["loss_model"]["curves"] = [{**even, "knots": worse}, {**mass, "knots": knots}]
+        self.tuned.write_text(json.dumps(file))
+        self.run_job(self.job, RANKS, "--fresh", "--set", "attention.objective={loss: 0.05}")
+        report = self.report(self.job)
+        self.assertIn("drop 0.50 by mass at 2 levels", report["modes"]["why"])
+        shares = report["job"]["attention"]["drop"]["layers"]
+        self.assertEqual((len(shares), shares[0], shares[-1]), (5, 0, 0))
+        self.assertEqual({len(heads) for heads in shares[1:-1]}, {len(layers[1])})
+        self.assertAlmostEqual(report["sparse"]["drop"], 0.5, delta=0.02)
+        file["loss_model"]["curves"] = [even, mass]
+        self.tuned.write_text(json.dumps(file))
         for objective, drop in (("{loss: 1}", "0.90"), ("{ttft: 1h}", "0.00"), ("off", "0.02")):
             self.assertIn(f"drop {drop} at 2 levels", self.planned(f"attention.objective={objective}"))
         for of in file["dense"]:
@@ -165,7 +194,7 @@ class TuneTest(RunTest):
 
     def test_of_tensor_parallel_ranks(self) -> None:
         by_heads = ["--set", "parallel.cp=1", "--set", f"parallel.tp={RANKS}"]
-        self.tune("--drops", "0,0.9", "--rounds", "1", *by_heads)
+        self.tune("--drops", "0,0.9", "--deals", "even,mass", "--rounds", "1", *by_heads)
         file = json.loads(self.tuned.read_text())
         self.assertEqual(file["grid"], {"cp": 1, "tp": RANKS})
         losses = {drop: [] for drop in (0, 0.9)}
@@ -194,7 +223,10 @@ class TuneTest(RunTest):
             (["--set", "parallel.cp=1"], 1, r"tune needs two or more ranks"),
             (["--drops", "0,1"], RANKS, r"--drops has 1; a drop is a share from 0 to 0\.95"),
             (["--drops", "0"], RANKS, r"--drops has no share above 0"),
-            (["--drops", "0.5"], RANKS, r"3 prompts with 1 settings are 3 samples"),
+            (["--drops", "0.5", "--deals", "even"], RANKS, r"3 prompts with 1 settings are 3 samples"),
+            (["--deals", "mass"], RANKS, r"--deals lacks even"),
+            (["--deals", "even,odd"], RANKS, r"--deals has 'odd'; a deal is even, spread or mass"),
+            (["--set", "attention.pipeline=[4, 2]"], RANKS, r"tune chooses a number for each level"),
             (["--set", "attention.levels=3"], RANKS, r"attention\.levels: 3 is nothing to tune"),
             (["--set", f"model.path={MODEL}"], RANKS, r"the model has 2 layers of attention, and"),
             (["--set", "batch.max_batch_tokens=200"], RANKS, r"chunks of 256 tokens"),

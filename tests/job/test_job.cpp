@@ -91,7 +91,7 @@ reproducible: layout
   EXPECT_EQ(job.attention.geometry, parallel::Geometry::nested);
   EXPECT_EQ(job.attention.levels, 3);
   EXPECT_EQ(job.attention.drop, (DropSetting{0.22, ""}));
-  EXPECT_EQ(job.attention.pipeline, 8);
+  EXPECT_EQ(job.attention.pipeline, parallel::Micros{8});
   EXPECT_EQ(job.attention.objective, (AttentionGoal{0.01, {}}));
   EXPECT_EQ(job.attention.decode, SparseDecode::sparse);
   EXPECT_EQ(job.generation.sampling.temperature, 0.7f);
@@ -159,8 +159,9 @@ TEST(ParseJob, TakesHowManyLevelsAndMicroPartitions) {
   EXPECT_EQ(attention("levels", "1").levels, 1);
   EXPECT_EQ(attention("levels", "4").levels, 4);
   EXPECT_EQ(attention("pipeline", "auto").pipeline, std::nullopt);
-  EXPECT_EQ(attention("pipeline", "1").pipeline, 1);
-  EXPECT_EQ(attention("pipeline", "16").pipeline, 16);
+  EXPECT_EQ(attention("pipeline", "1").pipeline, parallel::Micros{1});
+  EXPECT_EQ(attention("pipeline", "[8, 2]").pipeline, (parallel::Micros{8, 2}));
+  EXPECT_EQ(attention("pipeline", "16").pipeline, parallel::Micros{16});
 }
 
 TEST(ParseJob, TakesWhatSparseAttentionDrops) {
@@ -168,6 +169,8 @@ TEST(ParseJob, TakesWhatSparseAttentionDrops) {
   EXPECT_EQ(attention("drop", "0").drop, DropSetting());
   EXPECT_EQ(attention("drop", "0.1").drop, (DropSetting{0.1, ""}));
   EXPECT_EQ(attention("drop", "0.95").drop, (DropSetting{0.95, ""}));
+  EXPECT_EQ(attention("drop", "{layers: [0, [0.1, 0.4], 0.2, 0]}").drop,
+            (DropSetting{0, "", {{0}, {0.1, 0.4}, {0.2}, {0}}}));
   EXPECT_EQ(attention("drop", "{file: tuned.json}").drop, (DropSetting{0, "tuned.json"}));
   EXPECT_EQ(attention("drop", "{file: \"a: b, #c\"}").drop, (DropSetting{0, "a: b, #c"}));
   EXPECT_EQ(attention("drop", "{file: auto}").drop, (DropSetting{0, "auto"}));
@@ -368,16 +371,18 @@ INSTANTIATE_TEST_SUITE_P(
             "job.yaml:4: attention.levels is 2.5; it may be auto | a whole number from 1 to 4"},
         Bad{"attention:\n  drop: 0.96",
             "job.yaml:5: attention.drop is 0.96; it may be auto | a share from 0 to 0.95 | {file: "
-            "a "
-            "path}"},
+            "a path} | {layers: a list with a share, or a list of one for each KV head, for each "
+            "layer}"},
         Bad{"attention: {drop: -0.1}",
             "job.yaml:4: attention.drop is -0.1; it may be auto | a share from 0 to 0.95 | {file: "
-            "a "
-            "path}"},
+            "a path} | {layers: a list with a share, or a list of one for each KV head, for each "
+            "layer}"},
         Bad{"attention: {pipeline: 0}",
-            "job.yaml:4: attention.pipeline is 0; it may be auto | a whole number from 1 to 16"},
+            "job.yaml:4: attention.pipeline is 0; it may be auto | a whole number from 1 to 16 "
+            "| a list of up to 3 such, for levels from 2 on"},
         Bad{"attention: {pipeline: 17}",
-            "job.yaml:4: attention.pipeline is 17; it may be auto | a whole number from 1 to 16"},
+            "job.yaml:4: attention.pipeline is 17; it may be auto | a whole number from 1 to 16 "
+            "| a list of up to 3 such, for levels from 2 on"},
         Bad{"attention: {objective: {loss: 0.0, ttft: 30s}}",
             "job.yaml:4: attention.objective is a map; it may be off | {loss: a number of at least "
             "0} | {ttft: a time as 60s, 10min, 1h30m, 90 (seconds) or Slurm's 1:30:00 and "
@@ -478,10 +483,35 @@ TEST(RopeScaling, NeedsTypeAndFactor) {
 }
 
 TEST(ParseJob, RefusesOtherFormsOfDrop) {
-  for (const char* bad :
-       {"0.951", "-1e-9", "1", "nan", "inf", "\"0.5\"", "half", "[0.5]", "{}", "{file: }",
-        "{file: ''}", "{file: [a]}", "{file: a, share: 0.5}", "{share: 0.5}", "", "20%"})
+  for (const char* bad : {"0.951",
+                          "-1e-9",
+                          "1",
+                          "nan",
+                          "inf",
+                          "\"0.5\"",
+                          "half",
+                          "[0.5]",
+                          "{}",
+                          "{file: }",
+                          "{file: ''}",
+                          "{file: [a]}",
+                          "{file: a, share: 0.5}",
+                          "{share: 0.5}",
+                          "",
+                          "20%",
+                          "{layers: 0.5}",
+                          "{layers: []}",
+                          "{layers: [0, []]}",
+                          "{layers: [0, 0.96]}",
+                          "{layers: [0, [0.1, half]]}",
+                          "{layers: [[[0]]]}",
+                          "{layers: [0], file: a}"})
     EXPECT_NE(refusal("", {std::string("attention.drop=") + bad}), "") << bad;
+}
+
+TEST(ParseJob, RefusesOtherFormsOfPipeline) {
+  for (const char* bad : {"[]", "[0]", "[1, 17]", "[1, 2, 4, 8]", "[[1]]", "{2: 4}", "1.5"})
+    EXPECT_NE(refusal("", {std::string("attention.pipeline=") + bad}), "") << bad;
 }
 
 TEST(ParseJob, RefusesOtherFormsOfTheObjectiveOfAttention) {

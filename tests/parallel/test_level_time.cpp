@@ -1,6 +1,9 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <functional>
+
 #include "lib/base/core/error.hpp"
 #include "lib/base/core/random.hpp"
 #include "lib/ranks/parallel/level_plan.hpp"
@@ -104,9 +107,9 @@ TEST(LayerTime, FallsWithDropAndWithFasterLinks) {
     double before = HUGE_VAL;
     for (double drop = 0; drop < 0.95; drop += 0.02) {
       const LevelRule rule{Geometry::disjoint, drop};
-      const double slow = layer_s(loads, rule, {1024, 512}, shape, {1e-9, {1e-7, 1e-7}}, micro);
+      const double slow = layer_s(loads, rule, {1024, 512}, shape, {1e-9, {1e-7, 1e-7}}, {micro});
       EXPECT_LE(slow, before);
-      EXPECT_LE(layer_s(loads, rule, {1024, 512}, shape, {1e-9, {1e-8, 1e-7}}, micro), slow);
+      EXPECT_LE(layer_s(loads, rule, {1024, 512}, shape, {1e-9, {1e-8, 1e-7}}, {micro}), slow);
       before = slow;
     }
   }
@@ -114,12 +117,80 @@ TEST(LayerTime, FallsWithDropAndWithFasterLinks) {
 
 TEST(LayerTime, OfOneLevelIsTheOwnPart) {
   const RingShape shape{.num_heads = 8, .num_kv_heads = 2};
-  EXPECT_DOUBLE_EQ(layer_s({}, {}, {100, 50}, shape, {1e-9, {}}, 1), 8e-9 * 100 * (50 + 50));
+  EXPECT_DOUBLE_EQ(layer_s({}, {}, {100, 50}, shape, {1e-9, {}}, {1}), 8e-9 * 100 * (50 + 50));
+}
+
+TEST(LayerTime, TakesTheMeanOfTheHeads) {
+  const auto loads = level_loads(Levels(2, {{0, 0}}), Geometry::disjoint);
+  const RingShape shape{.num_heads = 8, .num_kv_heads = 2};
+  const LevelRates rates{1e-9, {1e-7}};
+  const double alike = layer_s(loads, {Geometry::disjoint, 0.5}, {1024, 512}, shape, rates, {2});
+  EXPECT_DOUBLE_EQ(
+      layer_s(loads, {Geometry::disjoint, 0.5, {0.3, 0.7}}, {1024, 512}, shape, rates, {2}), alike);
+  EXPECT_GT(layer_s(loads, {Geometry::disjoint, 0.5, {0.3, 0.5}}, {1024, 512}, shape, rates, {2}),
+            alike);
+}
+
+/// The least time of all combinations, which best_micros is to find or come near to.
+double least_of_all(std::span<const int> choices, int levels, Micros& micros,
+                    const std::function<double(const Micros&)>& seconds) {
+  if (std::ssize(micros) == levels) return seconds(micros);
+  double least = HUGE_VAL;
+  for (const int choice : choices) {
+    micros.push_back(choice);
+    least = std::min(least, least_of_all(choices, levels, micros, seconds));
+    micros.pop_back();
+  }
+  return least;
+}
+
+TEST(BestMicros, ComeWithinAHundredthOfTheBestOfAllCombinations) {
+  const std::vector<int> choices{1, 2, 4, 8};
+  const Levels levels(
+      8, {{0, 0, 1, 1, 2, 2, 3, 3}, {0, 0, 0, 0, 1, 1, 1, 1}, {0, 0, 0, 0, 0, 0, 0, 0}});
+  const auto loads = level_loads(levels, Geometry::disjoint);
+  const RingShape shape{.num_heads = 8, .num_kv_heads = 2};
+  double worst = 1;
+  int differ = 0;
+  for (uint64_t draw = 0; draw < 200; ++draw) {
+    const auto power = [&](uint64_t index, double low, double high) {
+      return std::pow(10, low + (high - low) * uniform(draw, index));
+    };
+    const LevelRates rates{1e-9, {power(0, -9, -6), power(1, -9, -6), power(2, -9, -6)}};
+    const LevelRule rule{Geometry::disjoint, 0.9 * uniform(draw, 3)};
+    const RankTokens tokens{power(4, 2, 4), draw % 2 == 0 ? 0 : power(5, 2, 4)};
+    const double step_s = power(6, -6, -3);
+    const auto seconds = [&](const Micros& micros) {
+      double steps = 0;
+      for (int level = 2; level <= levels.count(); ++level) steps += micro_at(micros, level);
+      return layer_s(loads, rule, tokens, shape, rates, micros) + step_s * steps;
+    };
+    const Micros found = best_micros(choices, levels.count() - 1, seconds);
+    Micros none;
+    worst = std::max(worst, seconds(found) / least_of_all(choices, 3, none, seconds));
+    differ += found.size() > 1;
+  }
+  EXPECT_LT(worst, 1.01);
+  EXPECT_GT(differ, 20) << "levels are best cut into other numbers of parts";
+}
+
+TEST(BestMicros, AreOneNumberWhereAllAreTheSame) {
+  const std::vector<int> choices{1, 2, 4};
+  const auto distance = [](const Micros& micros) {
+    double sum = 0;
+    for (const int micro : micros) sum += std::abs(micro - 2);
+    return sum;
+  };
+  EXPECT_EQ(best_micros(choices, 3, distance), Micros{2});
+  EXPECT_EQ(best_micros(choices, 2, [](const Micros&) { return 1.0; }), Micros{1});
+  EXPECT_EQ(best_micros(choices, 2, [](const Micros& m) { return std::abs(m[0] - 4) + m[1]; }),
+            (Micros{4, 1}));
+  EXPECT_THROW(best_micros({}, 1, distance), InvalidArgument);
 }
 
 TEST(LayerTime, NeedsARateForEachLevel) {
   const auto loads = level_loads(Levels(2, {{0, 0}}), Geometry::disjoint);
-  EXPECT_THROW(layer_s(loads, {}, {1, 0}, {}, {1, {}}, 1), InvalidArgument);
+  EXPECT_THROW(layer_s(loads, {}, {1, 0}, {}, {1, {}}, {1}), InvalidArgument);
 }
 
 }  // namespace

@@ -81,6 +81,39 @@ TEST(LevelRule, HalvesWhatItKeepsAtEachFurtherLevel) {
   EXPECT_EQ(kept_cached(rule, 4, {.cached = 10, .first_cached = 4}), 4);
 }
 
+TEST(LevelRule, DropsOtherSharesOfTheKeysOfEachHead) {
+  const LevelRule rule{Geometry::disjoint, 0.5, {0.2, 0, 0.8}};
+  const PartTokens part{.cached = 100, .rows = 10, .last = 3};
+  EXPECT_EQ(kept_cached(rule, 2, part, 0), 80);
+  EXPECT_EQ(kept_cached(rule, 3, part, 0), 40);
+  EXPECT_EQ(kept_cached(rule, 3, part, 1), 100) << "a head that drops nothing keeps all";
+  EXPECT_EQ(kept_row_keys(rule, 2, part, 2), 3) << "the question's rows are never dropped";
+  EXPECT_EQ(kept_rows(rule, 2, part), 5) << "queries are those of all heads";
+  EXPECT_THROW(rule.kept_keys(2, 3), std::out_of_range);
+}
+
+TEST(SparseSetting, GivesEachLayerItsRule) {
+  SparseSetting setting{{Geometry::disjoint, 0.3}};
+  EXPECT_EQ(setting.rule_of(1, 4, 0, 2), setting.rule);
+  for (const int64_t outer : {0, 3}) EXPECT_EQ(setting.rule_of(outer, 4, 0, 2).drop, 0);
+  setting.layer_drops = {{0}, {0.2}, {0.1, 0.5, 0.3}, {0}};
+  EXPECT_NEAR(mean_drop(setting.layer_drops), 0.25, 1e-12);
+  EXPECT_EQ(setting.rule_of(1, 4, 1, 2), (LevelRule{Geometry::disjoint, 0.2}));
+  const LevelRule by_head = setting.rule_of(2, 4, 1, 2);
+  EXPECT_NEAR(by_head.drop, 0.3, 1e-12) << "the mean over the model's heads, not the rank's";
+  EXPECT_EQ(by_head.key_drops, (std::vector<double>{0.5, 0.3}));
+  EXPECT_THROW(setting.rule_of(1, 5, 0, 2), InvalidArgument);
+  EXPECT_THROW(setting.rule_of(2, 4, 2, 2), InvalidArgument);
+}
+
+TEST(Micros, CountForFurtherLevelsAsTheLast) {
+  EXPECT_EQ(micro_at({4}, 4), 4);
+  EXPECT_EQ(micro_at({8, 2}, 2), 8);
+  EXPECT_EQ(micro_at({8, 2}, 3), 2);
+  EXPECT_EQ(micro_at({8, 2}, 4), 2);
+  EXPECT_EQ(to_string(Micros{8, 2}), "8, 2");
+}
+
 TEST(BestMicro, IsOneWhereLinksAreFastAndMoreWhereTheyAreSlow) {
   RingInputs in;
   in.ranks = 4;
@@ -88,14 +121,14 @@ TEST(BestMicro, IsOneWhereLinksAreFastAndMoreWhereTheyAreSlow) {
   in.load.add(8192, 0);
   const auto at = [&](double bandwidth, LevelRule rule = {}) {
     in.rates = {.flops = 1e11, .bandwidth = bandwidth, .all_to_all_bandwidth = bandwidth};
-    return best_micro(in, Levels(4, {{0, 0, 0, 0}}), rule);
+    return micros_by_rule(in, Levels(4, {{0, 0, 0, 0}}), rule);
   };
-  EXPECT_EQ(at(2e10), 1);
-  EXPECT_EQ(at(2.5e8), 8);
-  EXPECT_EQ(at(2.5e7, {Geometry::disjoint, 0.9}), 2) << "parts of few rows";
+  EXPECT_EQ(at(2e10), Micros{1});
+  EXPECT_EQ(at(2.5e8), Micros{8});
+  EXPECT_EQ(at(2.5e7, {Geometry::disjoint, 0.9}), Micros{2}) << "parts of few rows";
   in.load = {};
   in.load.add(100, 0);
-  EXPECT_EQ(at(2.5e7), 1);
+  EXPECT_EQ(at(2.5e7), Micros{1});
   EXPECT_THROW(at(0), InvalidArgument);
 }
 
@@ -144,6 +177,9 @@ class Cases {
         part.first_cached = rank == 0 ? std::min<int64_t>(2, part.cached) : 0;
       }
     }
+    if (drawn.rule.geometry == Geometry::disjoint && drawn.rule.drop > 0 && number(0, 1) == 0)
+      for (int64_t head = 0; head < drawn.kv_heads; ++head)
+        drawn.rule.key_drops.push_back(0.05 * static_cast<double>(number(0, 19)));
     return drawn;
   }
 
@@ -252,8 +288,9 @@ TEST(LevelSteps, BringWhatEachTaskNeedsOnce) {
           for (int64_t row = task.rows.begin; row < task.rows.end; ++row)
             ASSERT_TRUE(queries[task.part].contains({task.sequence, task.head, task.part, row}));
           for (int from = 0; from < ranks; ++from) {
-            const SeenKeys keys = keys_seen(one.levels, one.rule, step.level,
-                                            one.sequences[task.sequence], task.part, from);
+            const SeenKeys keys =
+                keys_seen(one.levels, one.rule, step.level, one.sequences[task.sequence], task.part,
+                          from, task.head);
             const LevelPiece& had = here[{from, task.sequence, task.head}];
             ASSERT_LE(keys.cached, had.cached.end);
             ASSERT_LE(keys.rows, had.rows.end);
@@ -359,7 +396,7 @@ TEST(HomeSteps, TakeEachTokenOnceAndSendNone) {
       for (const LevelTask& task : step.tasks)
         for (int part = 0; part < parts; ++part) {
           const SeenKeys keys = keys_seen(one.levels, one.rule, step.level,
-                                          one.sequences[task.sequence], task.part, part);
+                                          one.sequences[task.sequence], task.part, part, task.head);
           const LevelPiece& had = here[{part, task.sequence, task.head}];
           ASSERT_LE(keys.cached, had.cached.end);
           ASSERT_LE(keys.rows, had.rows.end);

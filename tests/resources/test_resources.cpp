@@ -70,6 +70,33 @@ TEST(Grid, IsRefusedWhereLayersWithHeadsOfTheirOwnLackIt) {
                                   {"attention.sparse: csa", "gemma4_text", "leave"});
 }
 
+/// Before anything is read: shares of layers and heads are those of the model.
+TEST(Grid, TakesSharesOfLayersAndHeads) {
+  const auto resolve = [](const std::string& drop, const std::string& geometry = "disjoint") {
+    model::ModelConfig config = small_model();
+    config.layers = 4, config.num_kv_heads = 2;
+    Resources resources;
+    const job::Job job = job::parse_job(
+        "model: {path: m}\ninput: [p.h5]\noutput: o\n", "job.yaml",
+        {"attention.sparse=csa", "attention.drop=" + drop, "attention.geometry=" + geometry});
+    resolve_grid(job, config, 2, resources);
+    return *resources.sparse;
+  };
+  const parallel::SparseSetting found = resolve("{layers: [0, [0.2, 0.6], 0.1, 0]}");
+  EXPECT_EQ(found.layer_drops, (parallel::LayerDrops{{0}, {0.2, 0.6}, {0.1}, {0}}));
+  EXPECT_NEAR(found.rule.drop, 0.25, 1e-12);
+  EXPECT_NO_THROW(resolve("{layers: [0, 0.2, 0.1, 0]}", "nested"));
+  EXPECT_TRUE(resolve("0.3").layer_drops.empty());
+  test::expect_error<InputError>([&] { resolve("{layers: [0, 0.1, 0]}"); },
+                                 {"has 3 shares", "4 layers of attention"});
+  test::expect_error<InputError>([&] { resolve("{layers: [0, 0.1, [0.1, 0.2, 0.3], 0]}"); },
+                                 {"3 shares for layer 2", "2 KV heads"});
+  test::expect_error<InputError>([&] { resolve("{layers: [0, 0.1, 0.1, 0.1]}"); },
+                                 {"in layer 3", "give 0 there"});
+  test::expect_error<Unsupported>([&] { resolve("{layers: [0, [0.1, 0.2], 0, 0]}", "nested"); },
+                                  {"by head", "geometry: nested", "use geometry: disjoint"});
+}
+
 TEST(ReservedBytes, AreAFifthAndOnGpusAtMostTwoGib) {
   constexpr int64_t gib = int64_t{1} << 30;
   EXPECT_EQ(reserved_bytes(100 * gib, false), 20 * gib);
@@ -175,7 +202,7 @@ TEST(Levels, OfTpAloneTakeItsModesInOneMicroPartition) {
         resolved({"tp=2", fmt::format("prefill={}", prefill), "decode=tp"}, 2, csa);
     EXPECT_EQ(name_of(found.prefill), prefill);
     EXPECT_EQ(found.decode, parallel::DecodeMode::tp);
-    EXPECT_EQ(found.sparse->micro, 1);
+    EXPECT_EQ(found.sparse->micros, parallel::Micros{1});
   }
   EXPECT_NE(
       resolved({"tp=2"}, 2, csa).reasons.text().find("levels in 1 part: no tokens travel for them"),

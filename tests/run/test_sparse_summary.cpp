@@ -41,6 +41,10 @@ TEST(SparseText, SaysRanksAndSharesOfLevels) {
             "csa: one rank reads each prompt, so nothing is dropped");
   EXPECT_EQ(sparse_text(with_csa(4, 0.4, 1), places(4, 2)),
             "csa: one level, where each rank's tokens see each other alone");
+  resources::Resources by_layer = with_csa(4, 0.4);
+  by_layer.sparse->layer_drops = {{0}, {0.2}, {0.6}, {0}};
+  EXPECT_EQ(sparse_text(by_layer, places(4, 4)),
+            "csa: levels of 1 and 4 ranks keep 100 and 60 % in the mean of the layers");
   resources::Resources star = with_csa(4, 0, 1);
   star.sparse->first_tokens = 512;
   EXPECT_EQ(sparse_text(star, places(4, 2)),

@@ -8,7 +8,7 @@
 namespace pecia::run {
 namespace {
 
-constexpr tune::Setting sparse{0.5, 2, 4};
+const tune::Setting sparse{0.5, 2, {4}};
 
 std::vector<PromptResult> timed(double ttft_s) {
   return {{"a", 500, {}, {}, {}, ttft_s}, {"b", 600, {}, {}, {}, 2 * ttft_s}};

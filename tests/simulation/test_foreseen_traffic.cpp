@@ -215,7 +215,7 @@ TEST(ForeseenTraffic, IsThatOfLevelsWithTensorParallelismAlone) {
   resources::Resources resources = simulation::ring_of(1, 600);
   resources.tp = comm->size();
   resources.prefill = parallel::PrefillMode::tp, resources.decode = parallel::DecodeMode::tp;
-  resources.sparse = {{parallel::Geometry::disjoint, 0.3}, {}, 1};
+  resources.sparse = {{parallel::Geometry::disjoint, 0.3}, {}, parallel::Micros{1}};
   EXPECT_GT(expect_traffic_of_a_request(*comm, {}, resources), 0);
 }
 

@@ -304,7 +304,7 @@ TEST(Program, OfAPassThatFollowsOthersIsThatOfOneThatIsToldOfThem) {
       told.rank.replica.layout_invariant = trial.virtual_ranks > grid.cp;
       told.rank.replica.places = small_cluster().places(grid.ranks());
       if (trial.levels_from)
-        told.rank.replica.sparse = {{parallel::Geometry::disjoint, 0.3}, {}, 2};
+        told.rank.replica.sparse = {{parallel::Geometry::disjoint, 0.3}, {}, parallel::Micros{2}};
       Recording read = told;
       for (const auto& [first, count] :
            {std::pair<int64_t, int64_t>{0, 300}, {300, 300}, {600, 50}})

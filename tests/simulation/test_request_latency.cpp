@@ -134,7 +134,8 @@ TEST(RequestLatency, OfLevelsOverASlowLinkIsInTheMeasuredOrder) {
   const auto seconds = [&](std::optional<double> drop, int micro) {
     resources::Resources resources = ring_of(2, 4096);
     resources.ring = parallel::AttentionExchange::pass_kv;
-    if (drop) resources.sparse = {{parallel::Geometry::disjoint, *drop}, {}, micro};
+    if (drop)
+      resources.sparse = {{parallel::Geometry::disjoint, *drop}, {}, parallel::Micros{micro}};
     PassCosts costs({job, config, cluster, DType::fp32, DType::fp32});
     return request_latency(costs, resources, {4096}).ttft_s;
   };

@@ -45,11 +45,40 @@ inline Tuned made_up() {
     for (const LevelChoice& choice : tuned.levels)
       for (const double drop : {0.0, 0.25, 0.5, 0.75, 0.9}) {
         const double loss = made_up_loss(tokens, drop);
-        const Setting setting{drop, choice.count(), tuned.micros[turn++ % tuned.micros.size()]};
+        const Setting setting{drop, choice.count(), {tuned.micros[turn++ % tuned.micros.size()]}};
         tuned.samples.push_back({prompt, tokens, setting, 2.5 + loss, loss, loss / 10, 1 - drop / 2,
                                  0.875 * (1 - drop),
                                  made_up_times().ttft_s(tokens, setting, choice)});
       }
+  }
+  return tuned;
+}
+
+/// Tokens of heads of which later ones concentrate their attention more: what a drop of k / deal_steps
+/// loses is (k / deal_steps) to the power of `power`.
+inline HeadTokens made_up_head(double power) {
+  HeadTokens head{power, {}};
+  for (int step = 0; step <= deal_steps; ++step)
+    head.lost.push_back(std::pow(static_cast<double>(step) / deal_steps, power));
+  return head;
+}
+
+/// The same with samples that are dealt out by mass, and lose a third of what even ones do.
+inline Tuned made_up_with_deals() {
+  Tuned tuned = made_up();
+  for (int64_t layer = 0; layer < tuned.facts.layers; ++layer)
+    tuned.layer_tokens.push_back({made_up_head(1 + static_cast<double>(layer)), made_up_head(3)});
+  tuned.make_deals();
+  TimeModel times = made_up_times();
+  times.facts.deals = tuned.facts.deals;
+  const std::vector<Sample> even = tuned.samples;
+  for (Sample sample : even) {
+    if (sample.setting.drop == 0) continue;
+    sample.setting.deal = Deal::mass;
+    sample.loss /= 3, sample.loss_error /= 3, sample.nll = 2.5 + sample.loss;
+    sample.ttft_s =
+        times.ttft_s(sample.tokens, sample.setting, *find(tuned.levels, sample.setting.levels));
+    tuned.samples.push_back(sample);
   }
   return tuned;
 }

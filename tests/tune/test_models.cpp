@@ -74,7 +74,7 @@ TEST(Fit, IsMonotoneWhateverTheSamplesSay) {
         for (const int micro : tuned.micros) {
           Found before{{}, -1, HUGE_VAL};
           for (const double drop : fine_drops()) {
-            const Found found = tuned.costs(tokens).of({drop, choice.count(), micro});
+            const Found found = tuned.costs(tokens).of({drop, choice.count(), {micro}});
             EXPECT_GE(found.loss, before.loss) << tokens << " tokens, drop " << drop;
             if (before.setting.drop > 0) {  // to drop at all may take time
               EXPECT_LE(found.ttft_s, before.ttft_s) << tokens << " tokens, drop " << drop;

@@ -51,7 +51,7 @@ TEST_F(ResolveTest, ChoosesTheFastestWithinALossAndSaysWhatIsExpected) {
 }
 
 TEST_F(ResolveTest, ChoosesTheLeastLossWithinATime) {
-  const double no_drop = tuned_.costs(4000).ttft_s({0, 2, 1});
+  const double no_drop = tuned_.costs(4000).ttft_s({0, 2, {1}});
   wanted_.goal = {{}, 0.9 * no_drop};
   const Resolved resolved = resolve(tuned_, wanted_);
   EXPECT_LE(tuned_.costs(4000).ttft_s(resolved.setting), 0.9 * no_drop);
@@ -64,20 +64,33 @@ TEST_F(ResolveTest, HoldsRetrievalBesides) {
   EXPECT_DOUBLE_EQ(resolved.setting.drop, 0.2);  // a fifth is not retrieved then
   EXPECT_THAT(resolved.why,
               HasSubstr("to retrieve 80 % of what dense attention does (at least 80 %)"));
-  wanted_.goal = {{}, 0.7 * tuned_.costs(4000).ttft_s({0, 2, 1}), 0.99};
+  wanted_.goal = {{}, 0.7 * tuned_.costs(4000).ttft_s({0, 2, {1}}), 0.99};
   EXPECT_THAT(refusal(), testing::ContainsRegex("ttft: .*s, retrieval: 0.99} cannot be met"));
 }
 
 TEST_F(ResolveTest, KeepsToThePartsThatTheJobNames) {
-  for (const int micro : {1, 3, 8}) {
-    wanted_.micro = micro;
-    EXPECT_EQ(resolve(tuned_, wanted_).setting.micro, micro);
+  for (const parallel::Micros& micros : {parallel::Micros{1}, {3}, {8, 2}}) {
+    wanted_.micros = micros;
+    EXPECT_EQ(resolve(tuned_, wanted_).setting.micros, micros);
   }
+}
+
+TEST_F(ResolveTest, GivesTheSharesOfLayersAndHeads) {
+  tuned_ = made_up_with_deals();
+  fit(tuned_);
+  const Resolved resolved = resolve(tuned_, wanted_);
+  EXPECT_EQ(resolved.setting.deal, Deal::mass);
+  ASSERT_EQ(std::ssize(resolved.layers), tuned_.facts.layers);
+  EXPECT_EQ(resolved.layers[1].size(), 2U);
+  EXPECT_NEAR(parallel::mean_drop(resolved.layers), resolved.setting.drop, 0.02);
+  EXPECT_THAT(resolved.why, testing::ContainsRegex("drop 0.[0-9]+ by mass at [23] levels in"));
+  wanted_.goal = {{}, 100};
+  EXPECT_TRUE(resolve(tuned_, wanted_).layers.empty()) << "nothing is dropped";
 }
 
 TEST_F(ResolveTest, ChoosesOtherwiseWhereLinksAreSlower) {
   wanted_.levels = 2;
-  wanted_.goal = {{}, 0.8 * tuned_.costs(4000).ttft_s({0, 2, 1})};
+  wanted_.goal = {{}, 0.8 * tuned_.costs(4000).ttft_s({0, 2, {1}})};
   const Resolved as_there = resolve(tuned_, wanted_);
   wanted_.rates = tuned_.facts.rates;
   EXPECT_EQ(resolve(tuned_, wanted_).setting, as_there.setting);

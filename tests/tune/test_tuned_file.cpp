@@ -40,7 +40,34 @@ TEST(TunedFile, GivesBackWhatWasWritten) {
   EXPECT_EQ(read.held_out_goals, tuned.held_out_goals);
   EXPECT_EQ(read.chosen, tuned.chosen);
   EXPECT_EQ(read.levels[1].levels, tuned.levels[1].levels);
-  EXPECT_EQ(read.costs(3000).of({0.34, 3, 2}), tuned.costs(3000).of({0.34, 3, 2}));
+  EXPECT_EQ(read.costs(3000).of({0.34, 3, {2}}), tuned.costs(3000).of({0.34, 3, {2}}));
+}
+
+TEST(TunedFile, KeepsTheDealsOfLayersAndHeads) {
+  Tuned tuned = made_up_with_deals();
+  fit(tuned);
+  const std::string text = json_text(to_json(tuned), 2);
+  const Tuned read = parse_tuned("tuned.json", text);
+  EXPECT_EQ(json_text(to_json(read), 2), text);
+  EXPECT_EQ(read.layer_tokens, tuned.layer_tokens);
+  const Setting setting{0.34, 3, {4, 2}, Deal::mass};
+  EXPECT_EQ(read.costs(3000).of(setting), tuned.costs(3000).of(setting));
+  EXPECT_LT(read.costs(3000).loss(setting), read.costs(3000).loss({0.34, 3, {4, 2}}));
+  Json file = to_json(tuned);
+  file["token_shares"] = Json::array();
+  EXPECT_THAT(refusal(json_text(file)), testing::HasSubstr("has no token_shares"));
+  file = to_json(tuned);
+  file["token_shares"][0]["heads"][0]["lost"].erase(0);
+  EXPECT_THAT(refusal(json_text(file)), testing::HasSubstr("has no 51 shares that are lost"));
+  file = to_json(tuned);
+  file["token_shares"].erase(0);
+  EXPECT_THAT(refusal(json_text(file)), testing::HasSubstr("of another number of layers"));
+  file = to_json(tuned);
+  file["samples"].back()["deal"] = "odd";
+  EXPECT_THAT(refusal(json_text(file)), testing::HasSubstr("neither even nor spread nor mass"));
+  file = to_json(tuned);
+  file["samples"].back()["micro"] = {1, 17};
+  EXPECT_THAT(refusal(json_text(file)), testing::HasSubstr("has a micro that is no list"));
 }
 
 TEST(TunedFile, RefusesTextThatIsNoFileOfThisSchema) {
@@ -49,7 +76,7 @@ TEST(TunedFile, RefusesTextThatIsNoFileOfThisSchema) {
   EXPECT_THAT(refusal("[]"), testing::HasSubstr("the file is no map"));
   EXPECT_THAT(refusal("{}"), testing::HasSubstr("the file lacks schema"));
   EXPECT_THAT(refusal(R"({"schema": "pecia.tuned/1"})"),
-              testing::HasSubstr("has another schema than pecia.tuned/3"));
+              testing::HasSubstr("has another schema than pecia.tuned/4"));
   EXPECT_THAT(refusal(std::string(100'000, '[')), testing::HasSubstr("JSON"));
 }
 

@@ -38,9 +38,10 @@ _pecia() {
         --output) :; return ;;
         --set) _pecia_words nospace "$keys"; return ;;
         --drops) :; return ;;
+        --deals) :; return ;;
         --rounds) :; return ;;
       esac
-      if [[ $word == -* ]]; then _pecia_words space '-h --help --calibration --output --set --drops --rounds --json'
+      if [[ $word == -* ]]; then _pecia_words space '-h --help --calibration --output --set --drops --deals --rounds --json'
       else _pecia_files yaml yml json; fi ;;
     plan)
       case $previous in

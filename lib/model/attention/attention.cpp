@@ -26,9 +26,12 @@ namespace {
 /// Levels join the ranks that share a sequence's tokens. Where none do, they join those of TP.
 LevelRanks level_ranks(const ReplicaGroups& groups, const HeadCounts& heads) {
   const int sp = groups.place.sp, tp = groups.place.tp;
-  if (groups.cp > 1 || sp > 1 || tp == 1) return {groups.ring_places};
+  const int64_t first =
+      Attention::held_heads(groups.place, heads.num_heads, heads.num_kv_heads).kv.begin;
+  if (groups.cp > 1 || sp > 1 || tp == 1)
+    return {groups.ring_places, nullptr, 1, first, heads.num_kv_heads};
   const int64_t holders = std::max<int64_t>(1, tp / heads.num_kv_heads);
-  return {groups.tp_places, groups.tp.get(), static_cast<int>(holders)};
+  return {groups.tp_places, groups.tp.get(), static_cast<int>(holders), first, heads.num_kv_heads};
 }
 
 std::unique_ptr<LevelAttention> make_levels(const ReplicaGroups& groups, const HeadCounts& heads,
@@ -95,6 +98,7 @@ void Attention::set_sink_logits(const std::vector<TensorView>& logits) {
 void Attention::begin_pass(const std::vector<parallel::TeamPass>& teams, int64_t number) {
   if (invariant_) Invariant::check(teams, groups_.ring->size());
   exchanges_ = false;
+  begun_ = stored_ = -1;
   pass_ = PassRows(ledger_, teams);
   if (!pass_.has_team()) return;
   if (invariant_) pass_.store_all();
@@ -225,6 +229,11 @@ ExchangePlan Attention::exchange_plan(int64_t num_kv_heads) const {
 }
 
 void Attention::begin_layer(int64_t layer) {
+  prepare_layer(layer);
+  begun_ = layer;
+}
+
+void Attention::prepare_layer(int64_t layer) {
   steps_.begin_layer(layer);
   const int kind = cache_.kind(layer);
   if (!exchanges_ || steps_.kind(kind).shape == steps_.kind(exchanged_kind_).shape) return;
@@ -244,10 +253,14 @@ void Attention::choose_routes(std::span<const int> servers, int64_t head_dim,
 }
 
 void Attention::start_keys(const TensorView& k, const TensorView& v) {
-  if (exchanges_)
-    exchange_.start_keys(k, v);
-  else
-    keys_ = {k, v};
+  if (exchanges_) return exchange_.start_keys(k, v);
+  keys_ = {k, v};
+  const bool leave = begun_ >= 0 && by_levels_ && !shares_keys_ &&
+                     paths_.at(steps_.window(begun_)) == levels_.get();
+  if (!leave) return;
+  store(begun_, k, v);
+  stored_ = begun_;
+  levels_->start_keys(begun_);
 }
 
 /// The rows of a layer's keys: its own, or those of the layer that it attends. These are needed
@@ -292,7 +305,8 @@ void Attention::attend(int64_t layer, const LayerRows& x, const TensorView& out)
 }
 
 void Attention::store_and_attend(int64_t layer, const LayerRows& x, const TensorView& out) {
-  store(layer, x.k, x.v);
+  if (stored_ != layer) store(layer, x.k, x.v);
+  stored_ = -1;
   attend(layer, x, out);
 }
 
@@ -305,14 +319,16 @@ int64_t Attention::most_rows() const {
 void Attention::run_fresh(int64_t layer, const kernels::RotateAndStoreArgs& heads,
                           const TensorView& out) {
   PECIA_CHECK(takes_fresh_heads(), "heads of rows that are not all stored here");
-  begin_layer(layer);
+  prepare_layer(layer);
+  begun_ = -1;
   steps_.rotate_and_store(layer, heads, pass_.slots(cache_.retention(layer)));
   attend(layer, {heads.q_out, heads.k, heads.v}, out);  // keys travel from the cache
   copies_.send(layer);
 }
 
 void Attention::run(int64_t layer, const TensorView& q, const TensorView& out) {
-  begin_layer(layer);
+  prepare_layer(layer);
+  begun_ = -1;
   if (exchanges_) {
     run_exchanged(layer, q, out);
   } else {

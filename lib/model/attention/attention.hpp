@@ -120,7 +120,8 @@ class Attention {
   /// (kernels::RotateAndStoreArgs, without slots and cache).
   void run_fresh(int64_t layer, const kernels::RotateAndStoreArgs& heads, const TensorView& out);
 
-  /// Begins a layer, before start_keys; `run` does so, too. Needed only where layers' heads differ.
+  /// Begins a layer, before start_keys; `run` does so, too. Needed only where layers' heads differ, and
+  /// where keys of a pass by levels are to leave before queries are there.
   void begin_layer(int64_t layer);
 
   /// Takes the keys and values of a layer and begins their exchange. Not for a layer that attends
@@ -137,6 +138,7 @@ class Attention {
 
  private:
   bool gains_by_expanding() const;
+  void prepare_layer(int64_t layer);
   void join(int64_t number);
   AttentionPath& path_of(kernels::Window window);
   void begin_paths();
@@ -190,6 +192,8 @@ class Attention {
   std::vector<parallel::AttendPart> parts_;
 
   HeadExchange::Keys keys_;  ///< the layer's keys, if they are not exchanged
+  int64_t begun_ = -1;       ///< the layer that begin_layer named, until it runs
+  int64_t stored_ = -1;      ///< the layer whose keys start_keys has stored
 };
 
 }  // namespace pecia::attention

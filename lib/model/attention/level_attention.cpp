@@ -33,6 +33,8 @@ LevelAttention::LevelAttention(const Compute& compute, KvCache& cache, Attention
                                   comm::rack_of_rank(ranks.places), setting.levels)),
       setting_(setting),
       rank_(rank),
+      micros_(setting.micros.value_or(parallel::Micros{1})),
+      first_kv_head_(ranks.first_kv_head),
       shape_{steps.num_heads(), cache.shape(), links_of(ranks.places, rank), steps.wire()},
       importance_(compute, cache, steps),
       need_(compute),
@@ -45,6 +47,16 @@ LevelAttention::LevelAttention(const Compute& compute, KvCache& cache, Attention
   for (int64_t layer = 0; layer < cache.layers(); ++layer)
     places_.push_back(cache.is_stored(layer) ? num_attended_++ : -1);
   if (levels_.count() == 1) setting_.rule.drop = 0;  // there is nothing to drop from
+  if (setting_.counts_shares) {
+    const int64_t heads = std::max(ranks.all_kv_heads, cache.shape().num_kv_heads);
+    totals_.shares = {heads, std::vector<HeadShares>(static_cast<size_t>(num_attended_ * heads))};
+  }
+  for (int64_t place = 0; place < num_attended_; ++place) {
+    rules_.push_back(
+        setting_.rule_of(place, num_attended_, ranks.first_kv_head, cache.shape().num_kv_heads));
+    PECIA_CHECK(keeps_borders() || rules_.back().key_drops.empty(),
+                "shares by head with levels that choose queries by head, too");
+  }
   if (ranks.heads != nullptr)
     other_heads_.emplace(compute, *ranks.heads, ranks.kv_holders, shape_.links);
 }
@@ -83,16 +95,16 @@ void LevelAttention::begin(const PassRows& rows, std::vector<SequenceParts> sequ
 }
 
 LevelPass LevelAttention::pass() const {
-  return {
-      levels_, sequences_, here_, shape_, ring_->size(), ring_->rank(), setting_.micro.value_or(1)};
+  return {levels_, sequences_, here_, shape_, micros_, ring_->size(), ring_->rank()};
 }
 
 void LevelAttention::plan_pass() {
   dense_ = plan_levels(pass(), {setting_.rule.geometry, 0});
+  sparse_.reset();
+  started_ = -1;
   if (setting_.rule.drop > 0) {
     weighing_ = dense_;
-    sparse_ = plan_levels(pass(), setting_.rule);
-    plan_sinks(pass(), most_sinks(), weighing_), plan_sinks(pass(), most_sinks(), sparse_);
+    plan_sinks(pass(), most_sinks(), weighing_);
   }
   if (levels_.count() == 1) plan_sinks(pass(), most_sinks(), dense_);
   std::vector<parallel::LevelSequence> parts;
@@ -101,8 +113,19 @@ void LevelAttention::plan_pass() {
 }
 
 bool LevelAttention::drops(int64_t layer) const {
-  return setting_.rule.drop > 0 && places_[layer] > 0 && places_[layer] + 1 < num_attended_ &&
-         importance_.known() && (!keeps_borders() || need_.known());
+  return rules_[places_[layer]].drop > 0 && importance_.known() &&
+         (!keeps_borders() || need_.known());
+}
+
+/// Layers next to each other that drop the same share one plan.
+const LevelPassPlan& LevelAttention::plan_of(int64_t layer) {
+  if (!drops(layer)) return weighs(layer) ? weighing_ : dense_;
+  const parallel::LevelRule& rule = rules_[places_[layer]];
+  if (!sparse_ || sparse_->rule != rule) {
+    sparse_ = plan_levels(pass(), rule);
+    plan_sinks(pass(), most_sinks(), *sparse_);
+  }
+  return *sparse_;
 }
 
 TokenNumbers LevelAttention::importance_of_tokens() const {
@@ -147,34 +170,64 @@ TokenNumbers LevelAttention::any_numbers(int64_t layer) {
   return numbers;
 }
 
-/// Puts the tokens that higher levels keep first.
-void LevelAttention::order_tokens(int64_t layer) {
-  TokenNumbers keys, queries;
-  if (drops(layer)) {
-    const bool random = setting_.selection == parallel::Selection::random;
-    keys = random ? any_numbers(layer) : importance_of_tokens();
-    queries = random || !keeps_borders() ? keys : need_of_rows();
+/// Puts the keys that higher levels keep first.
+void LevelAttention::order_keys(int64_t layer) {
+  by_numbers_ = {};
+  if (drops(layer)) by_numbers_ = is_random() ? any_numbers(layer) : importance_of_tokens();
+  lists_.order_keys(by_numbers_, plan_->rule, 2, levels_.count());
+}
+
+/// The same of rows as queries.
+void LevelAttention::order_queries(int64_t layer) {
+  const bool by_need = drops(layer) && keeps_borders() && !is_random();
+  lists_.order_queries(by_need ? need_of_rows() : by_numbers_, plan_->rule, 2, levels_.count());
+}
+
+void LevelAttention::start_keys(int64_t layer) {
+  plan_ = &plan_of(layer);
+  order_keys(layer);
+  if (plan_->sinks.keys > 0) sinks_.start(pass(), plan_->sinks, layer, exchange_, lists_);
+  exchange_.begin(plan_->layout, layer, lists_);
+  schedule_ = parallel::level_schedule(static_cast<int>(plan_->layout.steps.size()));
+  follow(schedule_.with_keys, layer, {}, {});
+  started_ = layer;
+}
+
+void LevelAttention::follow(const std::vector<parallel::LevelEvent>& events, int64_t layer,
+                            const LayerRows& x, const Partial& to) {
+  for (const auto& [act, step] : events) {
+    const auto index = static_cast<size_t>(step);
+    switch (act) {
+      case parallel::LevelAct::send_keys:
+        exchange_.start_keys(index);
+        break;
+      case parallel::LevelAct::send_queries:
+        exchange_.start_queries(index, x.q);
+        break;
+      case parallel::LevelAct::attend_own:
+        steps_.attend(layer, own_, x.q, steps_.cached(layer), to);
+        if (keeps_borders() && weighs(layer)) need_.attended_here(to.lse);
+        break;
+      case parallel::LevelAct::attend:
+        exchange_.attend(index);
+        break;
+      case parallel::LevelAct::merge:
+        exchange_.merge(index, to);
+        break;
+    }
   }
-  lists_.order_keys(keys, plan_->rule, 2, levels_.count());
-  lists_.order_queries(queries, plan_->rule, 2, levels_.count());
 }
 
 void LevelAttention::run(int64_t layer, const LayerRows& x, const Partial& to) {
-  plan_ = &plan_of(layer);
+  if (started_ != layer) start_keys(layer);
+  started_ = -1;
   const LevelPassPlan& plan = *plan_;
-  order_tokens(layer);
-  if (plan.sinks.keys > 0) sinks_.start(pass(), plan.sinks, layer, exchange_, lists_);
-  exchange_.start(plan.layout, layer, x.q, lists_);
-  steps_.attend(layer, own_, x.q, steps_.cached(layer), to);
-
-  const bool learns = keeps_borders() && weighs(layer);
-  if (learns) need_.attended_here(to.lse);
-  for (size_t step = 0; step < plan.layout.steps.size(); ++step) exchange_.attend(step);
-  for (size_t step = 0; step < plan.layout.steps.size(); ++step) exchange_.merge(step, to);
+  order_queries(layer);
+  follow(schedule_.with_queries, layer, x, to);
   for (size_t i = 0; i < plan.inner.size(); ++i)
     attend_kept(layer, static_cast<int>(i) + 2, plan.inner[i], x.q, to);
   if (plan.sinks.keys > 0) attend_own(plan.sinks, sinks_.wait(ring_->rank()), lists_, x.q, to);
-  if (learns) learn_need(to);
+  if (keeps_borders() && weighs(layer)) learn_need(to);
   totals_.add(layer, plan.count);
 }
 
@@ -182,9 +235,7 @@ void LevelAttention::run(int64_t layer, const LayerRows& x, const Partial& to) {
 void LevelAttention::attend_kept(int64_t layer, int level, const OwnAttention& inner,
                                  const TensorView& q, const Partial& into) {
   TokenNumbers numbers;
-  if (drops(layer))
-    numbers = setting_.selection == parallel::Selection::random ? any_numbers(layer)
-                                                                : importance_of_tokens();
+  if (drops(layer)) numbers = is_random() ? any_numbers(layer) : importance_of_tokens();
   inner_lists_.order_keys(numbers, plan_->rule, level, level);
   inner_lists_.order_queries(numbers, plan_->rule, level, level);
   KeyArena& keys = exchange_.keys();
@@ -234,9 +285,39 @@ void LevelAttention::weigh(int64_t layer, const TensorView& q, const Partial& at
   const kernels::Window window = steps_.window(layer);
   WeighCost cost = importance_.weigh(layer, window, q, attended);
   if (window == 0) cost.pairs += plan_->need_pairs;
-  if (!other_heads_) return totals_.add(cost, rank_, shape_.links);
-  totals_.importance_pairs += cost.pairs;
-  totals_.add_importance(other_heads_->sum_of_kv_head(importance_.numbers()));
+  if (other_heads_) {
+    totals_.importance_pairs += cost.pairs;
+    totals_.add_importance(other_heads_->sum_of_kv_head(importance_.numbers()));
+  } else {
+    totals_.add(cost, rank_, shape_.links);
+  }
+  if (setting_.counts_shares) count_shares(layer);
+}
+
+/// Counts how the tokens of each part share the attention by which the next layer chooses keys. Layers
+/// with a window choose none.
+void LevelAttention::count_shares(int64_t layer) {
+  const auto next = std::ranges::find(places_, places_[layer] + 1) - places_.begin();
+  if (steps_.window(next) > 0) return;
+  const TensorView all = importance_.numbers();
+  std::vector<float> here(static_cast<size_t>(all.elements()));
+  compute_.device.copy(here.data(), all.data(), all.elements() * size_of(DType::fp32),
+                       compute_.stream);
+  compute_.stream.synchronize();
+  const TokenNumbers numbers = importance_of_tokens();
+  std::vector<float> of_head;
+  for (size_t i = 0; i < sequences_.size(); ++i)
+    for (int part = here_.first; part < here_.end(); ++part) {
+      const PartTokens& tokens = sequences_[i].parts[part];
+      const TokenNumbers::Part& first =
+          numbers.parts[i * static_cast<size_t>(num_parts()) + static_cast<size_t>(part)];
+      for (int64_t head = 0; head < cache_.shape().num_kv_heads; ++head) {
+        const auto begin = here.begin() + head * first.head_stride;
+        of_head.assign(begin + first.cached, begin + first.cached + tokens.cached);
+        of_head.insert(of_head.end(), begin + first.rows, begin + first.rows + tokens.rows);
+        totals_.shares.at(places_[layer] + 1, first_kv_head_ + head).add(of_head);
+      }
+    }
 }
 
 }  // namespace pecia::attention

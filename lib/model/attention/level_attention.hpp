@@ -26,6 +26,7 @@
 #include "lib/model/attention/sparse_totals.hpp"
 #include "lib/model/attention/token_importance.hpp"
 #include "lib/model/attention/token_lists.hpp"
+#include "lib/ranks/parallel/level_schedule.hpp"
 
 namespace pecia::attention {
 
@@ -37,6 +38,8 @@ struct LevelRanks {
   /// head.
   comm::Communicator* heads = nullptr;
   int kv_holders = 1;
+  /// The first of this rank's KV heads, and all of the model; 0: the rank has all.
+  int64_t first_kv_head = 0, all_kv_heads = 0;
 };
 
 class LevelAttention : public AttentionPath {
@@ -48,8 +51,11 @@ class LevelAttention : public AttentionPath {
   LevelAttention(const Compute& compute, KvCache& cache, AttentionSteps& steps,
                  const LevelRanks& ranks, int rank, const parallel::SparseSetting& setting);
 
-  /// Attends each part here to itself while others' tokens travel, and then what has come. Collective
-  /// over the ranks.
+  /// Starts to send the layer's keys, which are in the cache. `run` does so, too, where nobody did;
+  /// to begin earlier lets keys travel beside the product of queries. Collective over the ranks.
+  void start_keys(int64_t layer);
+  /// Attends each part here to itself while others' tokens travel, and then what has come, in the order
+  /// of parallel::level_schedule. Collective over the ranks.
   void run(int64_t layer, const LayerRows& x, const Partial& to) override;
   PathTraits traits() const override { return {}; }
 
@@ -85,14 +91,16 @@ class LevelAttention : public AttentionPath {
   bool drops(int64_t layer) const;
   /// Whether the layer says what the next one keeps.
   bool weighs(int64_t layer) const {
-    return setting_.rule.drop > 0 && places_[layer] + 2 < num_attended_;
+    return places_[layer] + 1 < num_attended_ && rules_[places_[layer] + 1].drop > 0;
   }
-  const LevelPassPlan& plan_of(int64_t layer) const {
-    return drops(layer) ? sparse_ : weighs(layer) ? weighing_ : dense_;
-  }
+  const LevelPassPlan& plan_of(int64_t layer);
   LevelPass pass() const;
   void plan_pass();
-  void order_tokens(int64_t layer);
+  void order_keys(int64_t layer);
+  void order_queries(int64_t layer);
+  bool is_random() const { return setting_.selection == parallel::Selection::random; }
+  void follow(const std::vector<parallel::LevelEvent>& events, int64_t layer, const LayerRows& x,
+              const Partial& to);
   TokenNumbers importance_of_tokens() const;
   TokenNumbers need_of_rows() const;
   TokenNumbers any_numbers(int64_t layer);
@@ -101,14 +109,18 @@ class LevelAttention : public AttentionPath {
   void attend_own(const OwnAttention& own, const KeyArena& keys, const TokenLists& lists,
                   const TensorView& q, const Partial& into);
   void learn_need(const Partial& attended);
+  void count_shares(int64_t layer);
 
   Compute compute_;
   KvCache& cache_;
   parallel::Levels levels_;
   parallel::SparseSetting setting_;
   int rank_;
-  std::vector<int64_t> places_;  ///< of layers among those that the cache stores
-  int64_t num_attended_ = 0;     ///< of these
+  std::vector<int64_t> places_;             ///< of layers among those that the cache stores
+  int64_t num_attended_ = 0;                ///< of these
+  std::vector<parallel::LevelRule> rules_;  ///< by place
+  parallel::Micros micros_;
+  int64_t first_kv_head_ = 0;
   CountedShape shape_;
   std::optional<OtherHeads> other_heads_;  ///< absent: the ranks have parts of the tokens
   TokenImportance importance_;
@@ -124,11 +136,15 @@ class LevelAttention : public AttentionPath {
   parallel::PartsHere here_;
   std::vector<SequenceParts> sequences_;
   AttentionCall own_;
-  LevelPassPlan sparse_, weighing_, dense_;
+  LevelPassPlan weighing_, dense_;
+  std::optional<LevelPassPlan> sparse_;  ///< of the last layer that dropped anything
 
   // The layer.
   const LevelPassPlan* plan_ = nullptr;
-  device::Buffer any_;  ///< numbers of any_numbers
+  TokenNumbers by_numbers_;  ///< by which keys are listed; absent where nothing is dropped
+  parallel::LevelSchedule schedule_;
+  int64_t started_ = -1;  ///< the layer whose keys are under way
+  device::Buffer any_;    ///< numbers of any_numbers
 };
 
 }  // namespace pecia::attention

@@ -67,8 +67,10 @@ int64_t LevelExchange::results_room(int64_t rows) const {
 void LevelExchange::reserve_messages() {
   int64_t leaving = 0, coming = 0, results_leaving = 0, results_coming = 0;
   for (const LevelLayout::Step& step : layout_->steps) {
-    for (const auto& out : step.tokens_out) leaving += shape_.room(out.num_keys, out.num_queries);
-    for (const auto& in : step.tokens_in) coming += shape_.room(in.num_keys, in.num_queries);
+    for (const auto& out : step.tokens_out)
+      leaving += shape_.room(out.num_keys, 0) + shape_.room(0, out.num_queries);
+    for (const auto& in : step.tokens_in)
+      coming += shape_.room(in.num_keys, 0) + shape_.room(0, in.num_queries);
     for (const auto& out : step.results_out) results_leaving += results_room(out.count);
     for (const auto& in : step.results_in) results_coming += results_room(in.count);
   }
@@ -77,59 +79,82 @@ void LevelExchange::reserve_messages() {
   leaving_end_ = coming_end_ = results_leaving_end_ = results_coming_end_ = 0;
 }
 
-void LevelExchange::start(const LevelLayout& layout, int64_t layer, const TensorView& q,
-                          const TokenLists& lists) {
-  layout_ = &layout, lists_ = &lists;
+void LevelExchange::begin(const LevelLayout& layout, int64_t layer, const TokenLists& lists) {
+  layout_ = &layout, lists_ = &lists, layer_ = layer;
   keys_.reserve(layout.keys_here);
   arenas_.reserve_queries(layout.queries_here);
   arenas_.reserve_results((layout.levels - 1) * layout.queries_here);
   reserve_messages();
-  tokens_.clear(), results_.clear();
-  for (const LevelLayout::Step& step : layout.steps) start_tokens(step, layer, q);
+  tokens_.clear(), queries_.clear(), results_.clear();
 }
 
-void LevelExchange::start_tokens(const LevelLayout::Step& step, int64_t layer,
-                                 const TensorView& q) {
+void LevelExchange::start_keys(size_t index) {
+  const LevelLayout::Step& step = layout_->steps[index];
   UnderWay& tokens = tokens_.emplace_back();
   comm::Exchange exchange;
   RowPicks picks;
   for (const auto& out : step.tokens_out) {
+    if (out.num_keys == 0) continue;
     const TokenMessage message =
-        shape_.at(take(leaving_, leaving_end_, shape_.room(out.num_keys, out.num_queries)),
-                  out.num_keys, out.num_queries);
-    pick_keys(picks, layer, TokenLists::cached_keys, out.cached, *lists_, message.keys);
-    pick_keys(picks, layer, TokenLists::new_keys, out.rows, *lists_, message.keys);
-    pick_queries(picks, q, out.queries, *lists_, message.queries);
+        shape_.at(take(leaving_, leaving_end_, shape_.room(out.num_keys, 0)), out.num_keys, 0);
+    pick_keys(picks, layer_, TokenLists::cached_keys, out.cached, *lists_, message.keys);
+    pick_keys(picks, layer_, TokenLists::new_keys, out.rows, *lists_, message.keys);
     exchange.sends.push_back({message.bytes, out.rank});
     tokens.sent += std::ssize(message.bytes);
   }
   const KeyRows keys = keys_.rows(0, layout_->keys_here);
-  pick_keys(picks, layer, TokenLists::cached_keys, step.cached_here, *lists_, keys);
-  pick_keys(picks, layer, TokenLists::new_keys, step.rows_here, *lists_, keys);
-  pick_queries(picks, q, step.queries_here, *lists_, arenas_.queries(0, layout_->queries_here));
+  pick_keys(picks, layer_, TokenLists::cached_keys, step.cached_here, *lists_, keys);
+  pick_keys(picks, layer_, TokenLists::new_keys, step.rows_here, *lists_, keys);
   picks.run(compute_);
   for (const auto& in : step.tokens_in) {
-    std::byte* const begin = take(coming_, coming_end_, shape_.room(in.num_keys, in.num_queries));
+    std::byte* const begin = take(coming_, coming_end_, shape_.room(in.num_keys, 0));
     tokens.coming.push_back(begin);
-    exchange.receives.push_back({shape_.at(begin, in.num_keys, in.num_queries).bytes, in.rank});
+    if (in.num_keys > 0)
+      exchange.receives.push_back({shape_.at(begin, in.num_keys, 0).bytes, in.rank});
   }
   comm::Communicator& ring = steps_.ring();
   tokens.transfer = ring.start_exchange(exchange, {"level_tokens", ring.next_operation()});
 }
 
+void LevelExchange::start_queries(size_t index, const TensorView& q) {
+  const LevelLayout::Step& step = layout_->steps[index];
+  UnderWay& queries = queries_.emplace_back();
+  comm::Exchange exchange;
+  RowPicks picks;
+  for (const auto& out : step.tokens_out) {
+    if (out.num_queries == 0) continue;
+    const TokenMessage message = shape_.at(
+        take(leaving_, leaving_end_, shape_.room(0, out.num_queries)), 0, out.num_queries);
+    pick_queries(picks, q, out.queries, *lists_, message.queries);
+    exchange.sends.push_back({message.bytes, out.rank});
+    queries.sent += std::ssize(message.bytes);
+  }
+  pick_queries(picks, q, step.queries_here, *lists_, arenas_.queries(0, layout_->queries_here));
+  picks.run(compute_);
+  for (const auto& in : step.tokens_in) {
+    std::byte* const begin = take(coming_, coming_end_, shape_.room(0, in.num_queries));
+    queries.coming.push_back(begin);
+    if (in.num_queries > 0)
+      exchange.receives.push_back({shape_.at(begin, 0, in.num_queries).bytes, in.rank});
+  }
+  comm::Communicator& ring = steps_.ring();
+  queries.transfer = ring.start_exchange(exchange, {"level_queries", ring.next_operation()});
+}
+
 void LevelExchange::attend(size_t index) {
   const LevelLayout::Step& step = layout_->steps[index];
   steps_.wait(*tokens_[index].transfer, "level_tokens", tokens_[index].sent);
+  steps_.wait(*queries_[index].transfer, "level_queries", queries_[index].sent);
   RowPicks coming;
   for (size_t i = 0; i < step.tokens_in.size(); ++i) {
     const LevelLayout::TokensIn& in = step.tokens_in[i];
-    const TokenMessage message = shape_.at(tokens_[index].coming[i], in.num_keys, in.num_queries);
+    const KeyRows keys = shape_.at(tokens_[index].coming[i], in.num_keys, 0).keys;
+    const TensorView queries = shape_.at(queries_[index].coming[i], 0, in.num_queries).queries;
     int64_t key = 0, query = 0;
     for (const auto& [begin, count] : in.keys)
-      coming.add(message.keys.slice(std::exchange(key, key + count), count), {},
-                 keys_.rows(begin, count));
+      coming.add(keys.slice(std::exchange(key, key + count), count), {}, keys_.rows(begin, count));
     for (const auto& [begin, count] : in.queries)
-      coming.add(message.queries.slice_rows(std::exchange(query, query + count), count), {},
+      coming.add(queries.slice_rows(std::exchange(query, query + count), count), {},
                  arenas_.queries(begin, count));
   }
   coming.run(compute_);

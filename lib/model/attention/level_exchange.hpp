@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What the steps of a layer by levels send: tokens to the ranks that attend them, and results to the
-/// ranks whose rows they are. In each step a rank gets at most one message of each kind. Messages are
-/// packed and unpacked by one op for each step.
+/// What the steps of a layer by levels send: keys and queries to the ranks that attend them, and results
+/// to the ranks whose rows they are. In each step a rank gets at most one message of each kind. Messages
+/// are packed and unpacked by one op for each step and kind.
 
 #include <memory>
 #include <vector>
@@ -16,12 +16,16 @@ class LevelExchange {
   /// All references must outlive this object.
   LevelExchange(const Compute& compute, const KvCache& cache, AttentionSteps& steps);
 
-  /// Starts to send the tokens of all steps, and copies own ones into the arenas. q is [rows,
-  /// num_heads, head_dim] fp32. `layout` and `lists` stay until the layer is done. Collective over
-  /// the ring.
-  void start(const LevelLayout& layout, int64_t layer, const TensorView& q,
-             const TokenLists& lists);
-  // For each step in turn:
+  /// Begins a layer. `layout` and `lists` stay until it is done.
+  void begin(const LevelLayout& layout, int64_t layer, const TokenLists& lists);
+  // For each step in turn; collective over the ring:
+  /// Starts to send the step's keys, and copies own ones into the arena. They are in the cache.
+  void start_keys(size_t step);
+  // And then for each step in turn:
+  /// Starts to send the step's queries, and copies own ones into the arena. q is [rows, num_heads,
+  /// head_dim] fp32.
+  void start_queries(size_t step, const TensorView& q);
+  // And then for each step in turn:
   /// Waits for the step's tokens, attends them, and starts to send the results.
   void attend(size_t step);
   // And then for each step in turn:
@@ -52,7 +56,6 @@ class LevelExchange {
   Partial results_at(std::byte* begin, int64_t rows) const;
   int64_t results_room(int64_t rows) const;
   void reserve_messages();
-  void start_tokens(const LevelLayout::Step& step, int64_t layer, const TensorView& q);
 
   Compute compute_;
   const KvCache& cache_;
@@ -64,7 +67,8 @@ class LevelExchange {
   // The layer.
   const LevelLayout* layout_ = nullptr;
   const TokenLists* lists_ = nullptr;
-  std::vector<UnderWay> tokens_, results_;  ///< by step
+  int64_t layer_ = 0;
+  std::vector<UnderWay> tokens_, queries_, results_;  ///< by step; tokens are keys
   device::Buffer leaving_, coming_, results_leaving_, results_coming_;
   int64_t leaving_end_ = 0, coming_end_ = 0, results_leaving_end_ = 0, results_coming_end_ = 0;
 };

@@ -143,8 +143,8 @@ LevelLayout lay_out(const parallel::Levels& levels, const parallel::LevelRule& r
       kernels::AttentionItem item{query, task.rows.size(), std::ssize(step.runs), 0};
       int64_t keys = 0;
       for (const int from : levels.members(step.level, levels.segment(step.level, task.part))) {
-        const parallel::SeenKeys seen =
-            keys_seen(levels, rule, step.level, sequences[task.sequence], task.part, from);
+        const parallel::SeenKeys seen = keys_seen(
+            levels, rule, step.level, sequences[task.sequence], task.part, from, task.head);
         if (seen.size() == 0) continue;
         const Room& room = rooms.at({from, task.sequence, task.head});
         const auto run = [&](int64_t begin, int64_t count) {

@@ -44,7 +44,7 @@ LevelPassPlan plan_levels(const LevelPass& pass, const parallel::LevelRule& rule
   std::vector<parallel::LevelSequence> parts;
   for (const SequenceParts& sequence : pass.sequences) parts.push_back(sequence.parts);
   const int64_t kv_heads = pass.shape.kv.num_kv_heads;
-  const auto micro = [&](int) { return pass.micro; };
+  const auto micro = [&](int level) { return parallel::micro_at(pass.micros, level); };
   const auto steps = pass.here.count > 1
                          ? head_parallel_steps(pass.levels, rule, parts, kv_heads)
                          : level_steps(pass.levels, rule, parts, kv_heads, micro, pass.rank);

@@ -36,8 +36,8 @@ struct LevelPass {
   const std::vector<SequenceParts>& sequences;
   parallel::PartsHere here;
   const CountedShape& shape;
+  const parallel::Micros& micros;
   int ranks = 1, rank = 0;  ///< of the ring: one, if the ranks share heads
-  int micro = 1;            ///< micro-partitions of a level
 
   int64_t group() const { return shape.num_heads / shape.kv.num_kv_heads; }
 };

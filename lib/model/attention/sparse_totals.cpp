@@ -44,6 +44,18 @@ double ulysses_bytes(int64_t rows, int ranks, const CountedShape& shape) {
   return static_cast<double>(rows) / ranks * (2 * heads * query + kv_heads * key_and_value);
 }
 
+/// Tokens whose keys a level keeps, the mean over KV heads.
+int64_t mean_kept(const parallel::LevelRule& rule, int level, const PartTokens& part,
+                  int64_t kv_heads) {
+  const auto of_head = [&](int64_t head) {
+    return kept_cached(rule, level, part, head) + kept_row_keys(rule, level, part, head);
+  };
+  if (rule.key_drops.empty()) return of_head(0);
+  int64_t sum = 0;
+  for (int64_t head = 0; head < kv_heads; ++head) sum += of_head(head);
+  return (sum + kv_heads / 2) / kv_heads;
+}
+
 void add_to(LinkBytes& sum, const LinkBytes& other) {
   for (size_t link = 0; link < sum.size(); ++link) sum[link] += other[link];
 }
@@ -78,7 +90,7 @@ LayerCount count_layer(const parallel::Levels& levels, const parallel::LevelRule
       count.tokens += own.cached + own.rows;
       count.levels[0].pairs += heads * causal_pairs(own.cached, own.rows);
       for (int level = 1; level <= levels.count(); ++level)
-        count.levels[level - 1].kept += kept_cached(rule, level, own) + kept_rows(rule, level, own);
+        count.levels[level - 1].kept += mean_kept(rule, level, own, shape.kv.num_kv_heads);
     }
   }
   if (here.count < ranks)
@@ -167,6 +179,7 @@ SparseTotals& SparseTotals::operator+=(const SparseTotals& other) {
     for (size_t i = 0; i < from.kept.size(); ++i) layers[layer].kept[i] += from.kept[i];
   }
   passes += other.passes, rows += other.rows;
+  shares += other.shares;
   importance_bytes += other.importance_bytes, importance_pairs += other.importance_pairs;
   add_to(by_link, other.by_link);
   dense_pairs += other.dense_pairs;

@@ -9,6 +9,7 @@
 #include "lib/base/core/archive.hpp"
 #include "lib/model/attention/kv_cache.hpp"
 #include "lib/model/attention/level_layout.hpp"
+#include "lib/model/attention/token_shares.hpp"
 #include "lib/ranks/comm/place.hpp"
 
 namespace pecia::attention {
@@ -78,6 +79,7 @@ struct SparseTotals {
   int64_t passes = 0, rows = 0;  ///< of the whole ring, and the same at each of its ranks
   int64_t importance_bytes = 0;
   double importance_pairs = 0;
+  TokenShares shares;   ///< where these are counted (parallel::SparseSetting::counts_shares)
   LinkBytes by_link{};  ///< sent for levels and importance
   double dense_pairs = 0;
   LinkBytes dense_by_link{};
@@ -102,6 +104,7 @@ struct SparseTotals {
     archive(segment_ranks), archive(passes), archive(rows), archive(importance_bytes),
         archive(importance_pairs), archive(by_link), archive(dense_pairs), archive(dense_by_link);
     visit_all(archive, levels), visit_all(archive, layers);
+    shares.visit(archive);
   }
 };
 

@@ -18,10 +18,9 @@ namespace {
 
 /// What levels [first, last] keep, ascending.
 template <typename Kept>
-std::vector<int64_t> kept_counts(const Kept& kept, const parallel::LevelRule& rule, int first,
-                                 int last, const PartTokens& part) {
+std::vector<int64_t> kept_counts(int first, int last, const Kept& kept) {
   std::vector<int64_t> counts;
-  for (int level = last; level >= first; --level) counts.push_back(kept(rule, level, part));
+  for (int level = last; level >= first; --level) counts.push_back(kept(level));
   return counts;
 }
 
@@ -64,9 +63,9 @@ TensorView TokenLists::of(Kind kind, const LevelLayout::Pick& pick) const {
           {pick.tokens.size()}};
 }
 
-/// Adds the lists of a part.
+/// Adds the lists of a part. `counts` has what levels keep for each head, or for all alike.
 void TokenLists::add(Order& order, Kind kind, int sequence, int part, const TokenNumbers& numbers,
-                     std::vector<int64_t> counts) const {
+                     const std::vector<std::vector<int64_t>>& counts) const {
   const Lists& lists = this->lists(kind, sequence, part);
   if (lists.tokens == 0) return;
   const SequenceParts& of = (*sequences_)[sequence];
@@ -76,8 +75,6 @@ void TokenLists::add(Order& order, Kind kind, int sequence, int part, const Toke
   item.count = lists.tokens;
   item.first = kind == cached_keys ? tokens.first_cached : tokens.first;
   item.last = kind == cached_keys ? 0 : tokens.last;
-  item.first_count = std::ssize(order.counts), item.num_counts = std::ssize(counts);
-  order.counts.insert(order.counts.end(), counts.begin(), counts.end());
   item.first_run = std::ssize(order.runs);
   if (kind == queries)
     order.runs.push_back({places.first_row, tokens.rows});
@@ -86,6 +83,11 @@ void TokenLists::add(Order& order, Kind kind, int sequence, int part, const Toke
       order.runs.push_back({begin, end - begin});
   item.num_runs = std::ssize(order.runs) - item.first_run;
   for (int64_t head = 0; head < heads(kind); ++head) {
+    if (head < std::ssize(counts)) {
+      const std::vector<int64_t>& of_head = counts[static_cast<size_t>(head)];
+      item.first_count = std::ssize(order.counts), item.num_counts = std::ssize(of_head);
+      order.counts.insert(order.counts.end(), of_head.begin(), of_head.end());
+    }
     if (numbers.numbers) {
       const TokenNumbers::Part& first =
           numbers
@@ -112,10 +114,15 @@ void TokenLists::order_keys(const TokenNumbers& numbers, const parallel::LevelRu
   for (int sequence = 0; sequence < std::ssize(*sequences_); ++sequence)
     for (int part = here_.first; part < here_.end(); ++part) {
       const PartTokens& of = (*sequences_)[sequence].parts[part];
-      add(order, cached_keys, sequence, part, numbers,
-          kept_counts(parallel::kept_cached, rule, first, last, of));
-      add(order, new_keys, sequence, part, numbers,
-          kept_counts(parallel::kept_rows, rule, first, last, of));
+      std::vector<std::vector<int64_t>> cached, rows;
+      for (int64_t head = 0; head < (rule.key_drops.empty() ? 1 : kv_heads_); ++head) {
+        cached.push_back(kept_counts(
+            first, last, [&](int level) { return kept_cached(rule, level, of, head); }));
+        rows.push_back(kept_counts(
+            first, last, [&](int level) { return kept_row_keys(rule, level, of, head); }));
+      }
+      add(order, cached_keys, sequence, part, numbers, cached);
+      add(order, new_keys, sequence, part, numbers, rows);
     }
   run(order, numbers);
 }
@@ -125,8 +132,9 @@ void TokenLists::order_queries(const TokenNumbers& numbers, const parallel::Leve
   Order order;
   for (int sequence = 0; sequence < std::ssize(*sequences_); ++sequence)
     for (int part = here_.first; part < here_.end(); ++part)
-      add(order, queries, sequence, part, numbers,
-          kept_counts(parallel::kept_rows, rule, first, last, (*sequences_)[sequence].parts[part]));
+      add(order, queries, sequence, part, numbers, {kept_counts(first, last, [&](int level) {
+            return kept_rows(rule, level, (*sequences_)[sequence].parts[part]);
+          })});
   run(order, numbers);
 }
 

@@ -55,7 +55,7 @@ class TokenLists {
   struct Order;
   const Lists& lists(Kind kind, int sequence, int part) const;
   void add(Order& order, Kind kind, int sequence, int part, const TokenNumbers& numbers,
-           std::vector<int64_t> counts) const;
+           const std::vector<std::vector<int64_t>>& counts) const;
   void run(const Order& order, const TokenNumbers& numbers) const;
   int64_t heads(Kind kind) const { return kind == queries && !queries_by_head_ ? 1 : kv_heads_; }
 

@@ -22,18 +22,27 @@ struct Work {
 std::vector<Work> work_of(const Levels& levels, const LevelRule& rule, int level,
                           const std::vector<int>& members,
                           const std::vector<LevelSequence>& sequences, int64_t kv_heads) {
-  std::vector<Work> of_head;
-  for (size_t sequence = 0; sequence < sequences.size(); ++sequence)
-    for (const int part : members) {
-      Work work{static_cast<int>(sequence), 0, part,
-                kept_rows(rule, level, sequences[sequence][part]), 0};
-      for (const int key_part : members)
-        work.keys += keys_seen(levels, rule, level, sequences[sequence], part, key_part).size();
-      if (work.rows > 0 && work.keys > 0) of_head.push_back(work);
-    }
   std::vector<Work> all;
-  for (int64_t head = 0; head < kv_heads; ++head)
-    for (Work work : of_head) work.head = head, all.push_back(work);
+  for (int64_t head = 0; head < kv_heads; ++head) {
+    if (head > 0 && rule.key_drops.empty()) {  // all heads are alike
+      const auto of_head = static_cast<int64_t>(all.size()) / head;
+      for (int64_t i = 0; i < of_head; ++i) {
+        Work work = all[static_cast<size_t>(i)];
+        work.head = head;
+        all.push_back(work);
+      }
+      continue;
+    }
+    for (size_t sequence = 0; sequence < sequences.size(); ++sequence)
+      for (const int part : members) {
+        Work work{static_cast<int>(sequence), head, part,
+                  kept_rows(rule, level, sequences[sequence][part]), 0};
+        for (const int key_part : members)
+          work.keys +=
+              keys_seen(levels, rule, level, sequences[sequence], part, key_part, head).size();
+        if (work.rows > 0 && work.keys > 0) all.push_back(work);
+      }
+  }
   return all;
 }
 
@@ -99,7 +108,7 @@ class Destination {
       const std::pair key(task.head, task.sequence);
       Sent& sent = sent_[from][key];
       const SeenKeys keys =
-          keys_seen(levels_, rule_, level, sequences_[task.sequence], task.part, from);
+          keys_seen(levels_, rule_, level, sequences_[task.sequence], task.part, from, task.head);
       LevelPiece piece{task.sequence,
                        task.head,
                        {sent.cached, std::max(sent.cached, keys.cached)},
@@ -137,11 +146,11 @@ void check(const Levels& levels, const std::vector<LevelSequence>& sequences, in
 }  // namespace
 
 SeenKeys keys_seen(const Levels& levels, const LevelRule& rule, int level,
-                   const LevelSequence& sequence, int query_part, int key_part) {
+                   const LevelSequence& sequence, int query_part, int key_part, int64_t head) {
   const Seen seen = seen_at(levels, rule, level, query_part, key_part);
   const PartTokens& part = sequence[key_part];
-  return {seen.cached ? kept_cached(rule, level, part) : 0,
-          seen.rows ? kept_rows(rule, level, part) : 0};
+  return {seen.cached ? kept_cached(rule, level, part, head) : 0,
+          seen.rows ? kept_row_keys(rule, level, part, head) : 0};
 }
 
 std::vector<LevelStep> head_parallel_steps(const Levels& levels, const LevelRule& rule,

@@ -66,13 +66,13 @@ std::vector<LevelStep> head_parallel_steps(const Levels& levels, const LevelRule
                                            const std::vector<LevelSequence>& sequences,
                                            int64_t kv_heads);
 
-/// Keys and values of a part that a task at a level attends: the first `cached` tokens and the first
-/// `rows` rows in the order in which levels keep them.
+/// Keys and values of a KV head of a part that a task at a level attends: the first `cached` tokens
+/// and the first `rows` rows in the order in which levels keep them.
 struct SeenKeys {
   int64_t cached = 0, rows = 0;
   int64_t size() const { return cached + rows; }
 };
 SeenKeys keys_seen(const Levels& levels, const LevelRule& rule, int level,
-                   const LevelSequence& sequence, int query_part, int key_part);
+                   const LevelSequence& sequence, int query_part, int key_part, int64_t head = 0);
 
 }  // namespace pecia::parallel

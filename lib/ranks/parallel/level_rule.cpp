@@ -6,7 +6,7 @@
 
 namespace pecia::parallel {
 
-int best_micro(const RingInputs& in, const Levels& levels, const LevelRule& rule) {
+Micros micros_by_rule(const RingInputs& in, const Levels& levels, const LevelRule& rule) {
   PECIA_CHECK(in.ranks == levels.ranks() && in.rates.flops > 0 && in.rates.all_to_all_bandwidth > 0,
               "{} ranks, levels of {}, {} FLOP/s, {} B/s", in.ranks, levels.ranks(), in.rates.flops,
               in.rates.all_to_all_bandwidth);
@@ -15,14 +15,13 @@ int best_micro(const RingInputs& in, const Levels& levels, const LevelRule& rule
   const std::vector<LevelLoad> loads = level_loads(levels, rule.geometry);
   const LevelRates rates{4 / in.rates.flops,
                          std::vector<double>(loads.size(), 1 / in.rates.all_to_all_bandwidth)};
-  int best = 1;
-  double least_s = 0;
-  for (const int micro : micro_choices) {
-    if (micro > 1 && rule.kept(2) * tokens.rows < least_rows * micro) break;
-    const double seconds = layer_s(loads, rule, tokens, in.shape, rates, micro);
-    if (micro == 1 || seconds < least_s) best = micro, least_s = seconds;
-  }
-  return best;
+  if (loads.empty()) return {1};
+  std::vector<int> choices;
+  for (const int micro : micro_choices)
+    if (micro == 1 || rule.kept(2) * tokens.rows >= least_rows * micro) choices.push_back(micro);
+  return best_micros(choices, levels.count() - 1, [&](const Micros& micros) {
+    return layer_s(loads, rule, tokens, in.shape, rates, micros);
+  });
 }
 
 }  // namespace pecia::parallel

@@ -12,8 +12,8 @@ namespace pecia::parallel {
 /// The numbers among which is chosen.
 inline constexpr int micro_choices[]{1, 2, 4, 8};
 
-/// The one that makes a layer fastest, where each partition still has 64 rows of a rank; of equal
-/// ones the least. The link between all ranks counts for all levels.
-int best_micro(const RingInputs& in, const Levels& levels, const LevelRule& rule);
+/// The number of each level with which a layer is fastest (best_micros), where each partition still
+/// has 64 rows of a rank. The link between all ranks counts for all levels.
+Micros micros_by_rule(const RingInputs& in, const Levels& levels, const LevelRule& rule);
 
 }  // namespace pecia::parallel

@@ -57,16 +57,28 @@ std::vector<LevelLoad> level_loads(const Levels& levels, Geometry geometry) {
   return loads;
 }
 
+namespace {
+
+double mean_kept_keys(const LevelRule& rule, int level) {
+  if (rule.key_drops.empty()) return rule.kept(level);
+  double sum = 0;
+  for (int64_t head = 0; head < std::ssize(rule.key_drops); ++head)
+    sum += rule.kept_keys(level, head);
+  return sum / static_cast<double>(rule.key_drops.size());
+}
+
+}  // namespace
+
 double layer_s(const std::vector<LevelLoad>& loads, const LevelRule& rule, const RankTokens& tokens,
-               const RingShape& shape, const LevelRates& rates, int micro) {
-  PECIA_CHECK(micro >= 1 && rates.s_per_byte.size() >= loads.size(),
-              "{} micro-partitions, {} levels, {} links", micro, loads.size() + 1,
-              rates.s_per_byte.size());
+               const RingShape& shape, const LevelRates& rates, const Micros& micros) {
+  PECIA_CHECK(
+      !micros.empty() && std::ranges::min(micros) >= 1 && rates.s_per_byte.size() >= loads.size(),
+      "{} micro-partitions, {} levels, {} links", to_string(micros), loads.size() + 1,
+      rates.s_per_byte.size());
   constexpr double price_of_doubling = 0.01;
   const double rows = tokens.rows, cached = tokens.cached;
   const double head_pair_s = rates.s_per_pair * shape.num_heads;
   const double own_s = head_pair_s * rows * (rows / 2 + cached);
-  const double slower = 1 + price_of_doubling * std::log2(micro);
   const double queries = rows * shape.num_heads * shape.q_bytes;
   const double new_keys = rows * 2 * shape.num_kv_heads * shape.kv_bytes;
   const double cached_keys = cached * 2 * shape.num_kv_heads * shape.kv_bytes;
@@ -74,17 +86,47 @@ double layer_s(const std::vector<LevelLoad>& loads, const LevelRule& rule, const
   double repeated_s = 0;
   for (size_t i = 0; i < loads.size(); ++i) {
     const LevelLoad& load = loads[i];
-    const double kept = rule.kept(static_cast<int>(i) + 2), link = rates.s_per_byte[i] / micro;
+    const int level = static_cast<int>(i) + 2, micro = micro_at(micros, level);
+    const double slower = 1 + price_of_doubling * std::log2(micro);
+    const double kept = rule.kept(level), kept_keys = mean_kept_keys(rule, level);
+    const double link = rates.s_per_byte[i] / micro;
     const double pairs = load.new_pairs * rows * rows + load.cached_pairs * rows * cached;
-    double sent = cached > 0 ? load.sent_of_all * (queries + new_keys + cached_keys) : 0;
+    double sent =
+        cached > 0 ? load.sent_of_all * (kept * queries + kept_keys * (new_keys + cached_keys)) : 0;
     for (const LevelLoad::Sent& of_rank : load.sent)
-      sent = std::max(sent, of_rank.queries * queries + of_rank.new_keys * new_keys);
-    const StepTimes step{kept * sent * link, kept * kept * pairs * head_pair_s * slower / micro,
+      sent = std::max(sent,
+                      of_rank.queries * kept * queries + of_rank.new_keys * kept_keys * new_keys);
+    const StepTimes step{sent * link, kept * kept_keys * pairs * head_pair_s * slower / micro,
                          kept * load.sent_home * rows * shape.num_heads * shape.out_bytes * link};
     steps.insert(steps.end(), micro, step);
     if (load.repeats_own) repeated_s += kept * kept * own_s;
   }
   return pipeline_s(own_s, steps) + repeated_s;
+}
+
+Micros best_micros(std::span<const int> choices, int levels,
+                   const std::function<double(const Micros&)>& seconds) {
+  PECIA_CHECK(!choices.empty() && levels >= 1, "{} choices for {} levels", choices.size(), levels);
+  Micros best;
+  double least_s = 0;
+  const auto look = [&](Micros micros) {
+    const double s = seconds(micros);
+    if (!best.empty() && s >= least_s) return false;
+    best = std::move(micros), least_s = s;
+    return true;
+  };
+  for (const int choice : choices) look(Micros(static_cast<size_t>(levels), choice));
+  for (bool faster = levels > 1; faster;) {
+    faster = false;
+    for (size_t level = 0; level < best.size(); ++level)
+      for (const int choice : choices) {
+        Micros other = best;
+        other[level] = choice;
+        if (other != best) faster = look(std::move(other)) || faster;
+      }
+  }
+  if (std::ranges::all_of(best, [&](int micro) { return micro == best.front(); })) best.resize(1);
+  return best;
 }
 
 }  // namespace pecia::parallel

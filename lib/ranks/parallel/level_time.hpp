@@ -14,6 +14,8 @@
 ///
 /// Source: CSPS, "three-phase pipelining" and "pipeline simulator".
 
+#include <functional>
+#include <span>
 #include <vector>
 
 #include "lib/ranks/parallel/levels.hpp"
@@ -63,10 +65,17 @@ struct LevelRates {
   std::vector<double> s_per_byte;  ///< of each level from 2 on, for an element that one rank sends
 };
 
-/// Seconds of a layer on its busiest rank in `micro` micro-partitions of each level. Each doubling
-/// of micro makes attention a hundredth slower, since its pieces are smaller. It does not grow with
-/// rule.drop.
+/// Seconds of a layer on its busiest rank, each level in its number of micro-partitions. Each
+/// doubling of it makes attention a hundredth slower, since its pieces are smaller. Ranks share heads
+/// that keep other numbers of keys evenly. It does not grow with rule.drop.
 double layer_s(const std::vector<LevelLoad>& loads, const LevelRule& rule, const RankTokens& tokens,
-               const RingShape& shape, const LevelRates& rates, int micro);
+               const RingShape& shape, const LevelRates& rates, const Micros& micros);
+
+/// The number of micro-partitions of each of `levels` levels from 2 on, each from the ascending
+/// `choices`, with which `seconds` is least: from the best equal numbers on, one level after the other
+/// is given the number that is best for it, until nothing is faster. Of equal ones the least. Numbers
+/// that are all the same are one.
+Micros best_micros(std::span<const int> choices, int levels,
+                   const std::function<double(const Micros&)>& seconds);
 
 }  // namespace pecia::parallel

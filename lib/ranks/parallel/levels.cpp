@@ -144,16 +144,63 @@ double LevelRule::kept(int level) const {
   return std::ldexp(1 - drop, 2 - level);
 }
 
-int64_t kept_cached(const LevelRule& rule, int level, const PartTokens& part) {
-  const auto share =
-      static_cast<int64_t>(std::ceil(rule.kept(level) * static_cast<double>(part.cached)));
-  return std::max(share, part.first_cached);
+double LevelRule::kept_keys(int level, int64_t head) const {
+  if (key_drops.empty()) return kept(level);
+  return LevelRule{geometry, key_drops.at(static_cast<size_t>(head))}.kept(level);
+}
+
+std::string to_string(const Micros& micros) {
+  std::string text;
+  for (const int micro : micros) text += (text.empty() ? "" : ", ") + std::to_string(micro);
+  return text;
+}
+
+double mean_drop(const LayerDrops& layers) {
+  double sum = 0, count = 0;
+  for (size_t place = 1; place + 1 < layers.size(); ++place) {
+    const std::vector<double>& heads = layers[place];
+    sum += std::accumulate(heads.begin(), heads.end(), 0.0) / static_cast<double>(heads.size());
+    ++count;
+  }
+  return count > 0 ? sum / count : 0;
+}
+
+LevelRule SparseSetting::rule_of(int64_t place, int64_t layers, int64_t first_head,
+                                 int64_t heads) const {
+  if (place == 0 || place + 1 == layers || rule.drop == 0) return {rule.geometry, 0};
+  if (layer_drops.empty()) return rule;
+  PECIA_CHECK(std::ssize(layer_drops) == layers, "shares of {} layers for {}", layer_drops.size(),
+              layers);
+  const std::vector<double>& shares = layer_drops[static_cast<size_t>(place)];
+  if (shares.size() == 1) return {rule.geometry, shares.front()};
+  PECIA_CHECK(std::ssize(shares) >= first_head + heads, "shares of {} heads, and head {}",
+              shares.size(), first_head + heads - 1);
+  LevelRule of{rule.geometry, 0};
+  of.drop = std::accumulate(shares.begin(), shares.end(), 0.0) / static_cast<double>(shares.size());
+  of.key_drops.assign(shares.begin() + first_head, shares.begin() + first_head + heads);
+  return of;
+}
+
+namespace {
+
+int64_t share_of(double kept, int64_t tokens) {
+  return static_cast<int64_t>(std::ceil(kept * static_cast<double>(tokens)));
+}
+
+}  // namespace
+
+int64_t kept_cached(const LevelRule& rule, int level, const PartTokens& part, int64_t head) {
+  return std::max(share_of(rule.kept_keys(level, head), part.cached), part.first_cached);
+}
+
+int64_t kept_row_keys(const LevelRule& rule, int level, const PartTokens& part, int64_t head) {
+  return std::max(share_of(rule.kept_keys(level, head), part.rows),
+                  std::min(part.rows, part.first + part.last));
 }
 
 int64_t kept_rows(const LevelRule& rule, int level, const PartTokens& part) {
-  const auto share =
-      static_cast<int64_t>(std::ceil(rule.kept(level) * static_cast<double>(part.rows)));
-  return std::max(share, std::min(part.rows, part.first + part.last));
+  return std::max(share_of(rule.kept(level), part.rows),
+                  std::min(part.rows, part.first + part.last));
 }
 
 Seen seen_at(const Levels& levels, const LevelRule& rule, int level, int query, int key) {

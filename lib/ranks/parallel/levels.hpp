@@ -8,8 +8,10 @@
 /// Source: Communication-Efficient Sequence-Parallelism based Serving (CSPS), "proximity" and
 /// "levels".
 
+#include <algorithm>
 #include <cstdint>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "lib/ranks/parallel/geometry.hpp"
@@ -65,25 +67,55 @@ Levels levels_of(const std::vector<int>& servers, const std::vector<int>& racks,
 struct LevelRule {
   Geometry geometry = Geometry::disjoint;
   double drop = 0;  ///< share of the tokens that level 2 drops, from 0 to below 1
+  /// The same for keys, by KV head of the rank; empty: `drop` for each. Queries are dropped by
+  /// `drop`, since all heads of a row are kept or none. Only with Geometry::disjoint.
+  std::vector<double> key_drops = {};
 
   /// The share of its tokens that a level keeps: all at level 1, 1 − drop at level 2, and half of it
   /// at each further level. With drop 0 all levels keep everything.
   double kept(int level) const;
+  /// The same of the keys of a KV head.
+  double kept_keys(int level, int64_t head) const;
+  bool operator==(const LevelRule&) const = default;
 };
 
 /// Which tokens a level keeps: those that matter, or any, as a yardstick of what choosing them is
 /// worth.
 enum class Selection { importance, random };
 
+/// Numbers of micro-partitions of levels 2, 3, …; the last one is also that of all further levels.
+using Micros = std::vector<int>;
+
+inline int micro_at(const Micros& micros, int level) {
+  return micros.at(std::min<size_t>(static_cast<size_t>(level) - 2, micros.size() - 1));
+}
+/// "4", or "8, 2" for level 2 and those above it.
+std::string to_string(const Micros& micros);
+
+/// Shares that are dropped [layer][KV head], or [layer][1] for all heads of a layer alike.
+using LayerDrops = std::vector<std::vector<double>>;
+
+/// The mean share over layers that drop anything at all: all but the first and the last one.
+double mean_drop(const LayerDrops& layers);
+
 /// How a job wants its prompts to be attended.
 struct SparseSetting {
   LevelRule rule;
-  std::optional<int> levels;  ///< absent: as the ranks' places say
-  std::optional<int> micro;   ///< micro-partitions of a level; absent: one
+  std::optional<int> levels = {};     ///< absent: as the ranks' places say
+  std::optional<Micros> micros = {};  ///< absent: one
   /// Tokens at the beginning of a sequence that all its rows see; absent: default_first_tokens, and
   /// with one level none. Only with Geometry::disjoint.
   std::optional<int64_t> first_tokens = {};
   Selection selection = Selection::importance;
+  /// Of the layers with attention, in place of rule.drop, which then is their mean; empty: all layers
+  /// drop the same. The first and the last layer drop nothing in any case.
+  LayerDrops layer_drops = {};
+  /// Whether it is counted how tokens share the attention that they receive (TokenShares).
+  bool counts_shares = false;
+
+  /// The rule of the layer with this place among `layers` layers with attention, at a rank with the KV
+  /// heads [first_head, first_head + heads).
+  LevelRule rule_of(int64_t place, int64_t layers, int64_t first_head, int64_t heads) const;
 
   static constexpr int64_t default_first_tokens = 16;
 
@@ -116,9 +148,11 @@ struct PartsHere {
   bool has(int part) const { return first <= part && part < end(); }
 };
 
-/// How many tokens of a part a level keeps. The tokens are in an order in which those that a higher
-/// level keeps come first, so they are the first ones.
-int64_t kept_cached(const LevelRule& rule, int level, const PartTokens& part);
+/// How many tokens of a part a level keeps: keys of a KV head, which are of cached tokens or of rows,
+/// and rows as queries. The tokens are in an order in which those that a higher level keeps come
+/// first, so they are the first ones.
+int64_t kept_cached(const LevelRule& rule, int level, const PartTokens& part, int64_t head = 0);
+int64_t kept_row_keys(const LevelRule& rule, int level, const PartTokens& part, int64_t head = 0);
 int64_t kept_rows(const LevelRule& rule, int level, const PartTokens& part);
 
 /// Whether queries of the part `query` see keys of the part `key` at a level from 2 on, for cached

@@ -100,7 +100,19 @@ Candidates Tuned::candidates() const {
     if (drop <= highest) candidates.drops.push_back(drop);
   for (const LevelChoice& choice : levels) candidates.levels.push_back(choice.count());
   candidates.micros = micros;
+  for (const Sample& sample : samples)
+    if (std::ranges::find(candidates.deals, sample.setting.deal) == candidates.deals.end())
+      candidates.deals.push_back(sample.setting.deal);
   return candidates;
+}
+
+void Tuned::make_deals(const std::vector<double>& more) {
+  if (layer_tokens.empty()) return;
+  std::vector<double> drops = fine_drops();
+  drops.insert(drops.end(), more.begin(), more.end());
+  for (const Sample& sample : samples) drops.push_back(sample.setting.drop);
+  facts.deals = std::make_shared<const Deals>(layer_tokens, drops);
+  time.facts.deals = facts.deals;
 }
 
 Costs Tuned::costs(int64_t tokens) const {
@@ -115,6 +127,7 @@ void fit(Tuned& tuned) {
   PECIA_CHECK(tuned.samples.size() >= fewest_samples && tuned.dense.size() >= fewest_prompts,
               "{} samples of {} prompts", tuned.samples.size(), tuned.dense.size());
   const NoDrop no_drop = no_drop_of(tuned.geometry);
+  tuned.make_deals();
   HeldOut held_out(tuned, no_drop);
   held_out.judge_models();
   tuned.held_out_goals.clear();

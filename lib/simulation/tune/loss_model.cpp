@@ -61,11 +61,17 @@ LossModel fit_with(double power, const std::vector<Sample>& samples, NoDrop no_d
   const auto [least, most] = std::ranges::minmax(samples, {}, &Sample::tokens);
   model.shortest = least.tokens, model.longest = most.tokens, model.power = power;
   model.middle = std::sqrt(static_cast<double>(least.tokens) * static_cast<double>(most.tokens));
-  std::map<int, std::map<double, std::vector<const Sample*>>> by_setting;
+  std::map<std::pair<int, Deal>, std::map<double, std::vector<const Sample*>>> by_setting;
   for (const Sample& sample : samples)
-    by_setting[sample.setting.levels][sample.setting.drop].push_back(&sample);
-  for (const auto& [levels, by_drop] : by_setting) {
-    LossModel::Curve& curve = model.curves.emplace_back(LossModel::Curve{levels, {}});
+    by_setting[{sample.setting.levels, sample.setting.deal}][sample.setting.drop].push_back(
+        &sample);
+  for (auto& [of, by_drop] : by_setting) {
+    const auto& [levels, deal] = of;
+    if (deal != Deal::even)  // what is lost where nothing is dropped is measured once
+      if (const auto even = by_setting.find({levels, Deal::even}); even != by_setting.end())
+        if (const auto none = even->second.find(0); none != even->second.end())
+          by_drop.insert(*none);
+    LossModel::Curve& curve = model.curves.emplace_back(LossModel::Curve{levels, {}, deal});
     if (no_drop == NoDrop::exact) curve.knots.push_back({});
     for (const auto& [drop, of_drop] : by_drop)
       if (drop > 0 || no_drop == NoDrop::measured)
@@ -79,8 +85,10 @@ LossModel fit_with(double power, const std::vector<Sample>& samples, NoDrop no_d
 template <typename Value>
 double expected(const LossModel& model, int64_t tokens, const Setting& setting,
                 const Value& value) {
-  const auto curve = std::ranges::find(model.curves, setting.levels, &LossModel::Curve::levels);
-  PECIA_CHECK(curve != model.curves.end(), "{} levels, which were not measured", setting.levels);
+  const LossModel::Curve* const curve =
+      model.find(setting.levels, setting.drop == 0 ? Deal::even : setting.deal);
+  PECIA_CHECK(curve != nullptr, "{} levels and a deal by {}, which were not measured",
+              setting.levels, name_of(setting.deal));
   const std::vector<Knot>& knots = curve->knots;
   const auto after = std::ranges::upper_bound(knots, setting.drop, {}, &Knot::drop) - knots.begin();
   const auto at = [&](std::ptrdiff_t i) {
@@ -100,6 +108,12 @@ double expected(const LossModel& model, int64_t tokens, const Setting& setting,
 }
 
 }  // namespace
+
+const LossModel::Curve* LossModel::find(int levels, Deal deal) const {
+  for (const Curve& curve : curves)
+    if (curve.levels == levels && curve.deal == deal) return &curve;
+  return nullptr;
+}
 
 double LossModel::loss(int64_t tokens, const Setting& setting) const {
   return expected(*this, tokens, setting, [](const Knot& knot) { return knot.loss; });

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// What sparse attention is expected to lose: for each number of levels a curve over the drop,
+/// What sparse attention is expected to lose: for each number of levels and deal a curve over the drop,
 /// which the length of a prompt scales.
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace pecia::tune {
 
-/// loss = curve(levels, drop) · (tokens / middle)^−power. A curve is straight between the drops
+/// loss = curve(levels, deal, drop) · (tokens / middle)^−power. A curve is straight between the drops
 /// that were measured and level beyond them. It never falls with drop. From three levels on it
 /// jumps right after drop 0, since level 3 then leaves out half at once. Outside of the samples'
 /// lengths the loss is that of the nearer end.
@@ -25,6 +25,7 @@ struct LossModel {
   struct Curve {
     int levels = 2;
     std::vector<Knot> knots;  ///< by drop, at least one
+    Deal deal = Deal::even;
     bool operator==(const Curve&) const = default;
   };
 
@@ -32,7 +33,9 @@ struct LossModel {
   double middle = 1, power = 0;
   std::vector<Curve> curves;
 
-  /// Throws InvalidArgument for a number of levels without a curve.
+  /// Null where nothing was measured. Nothing dropped is the same with every deal.
+  const Curve* find(int levels, Deal deal) const;
+  /// Throws InvalidArgument for a number of levels and a deal without a curve.
   double loss(int64_t tokens, const Setting& setting) const;
   /// The loss and a standard error more, which never falls with drop either. A goal is held by it.
   double bound(int64_t tokens, const Setting& setting) const;

@@ -2,7 +2,8 @@
 #include <algorithm>
 #include <bit>
 #include <map>
-#include <set>
+#include <memory>
+#include <tuple>
 
 #include "lib/base/core/error.hpp"
 #include "lib/simulation/tune/tuned.hpp"
@@ -46,14 +47,26 @@ std::map<int, Bucket> buckets_of(const Tuned& tuned) {
 
 /// Means of what the models expect of the prompts.
 Costs costs_of(const Tuned& tuned, const std::vector<DenseSample>& prompts) {
-  const auto mean = [&tuned, &prompts](const Setting& setting, double Found::*cost) {
-    double sum = 0;
-    for (const DenseSample& prompt : prompts) sum += tuned.costs(prompt.tokens).of(setting).*cost;
-    return sum / static_cast<double>(prompts.size());
+  using Key = std::tuple<double, int, parallel::Micros, Deal>;
+  struct Means {
+    double loss = 0, ttft_s = 0, retrieval = 0;
   };
-  return {[mean](const Setting& setting) { return mean(setting, &Found::loss); },
-          [mean](const Setting& setting) { return mean(setting, &Found::ttft_s); },
-          [mean](const Setting& setting) { return mean(setting, &Found::retrieval); }};
+  const auto known = std::make_shared<std::map<Key, Means>>();  // goals look at the same settings
+  const auto means = [&tuned, &prompts, known](const Setting& setting) -> const Means& {
+    const auto [found, is_new] =
+        known->try_emplace({setting.drop, setting.levels, setting.micros, setting.deal});
+    if (!is_new) return found->second;
+    const auto count = static_cast<double>(prompts.size());
+    for (const DenseSample& prompt : prompts) {
+      const Found of = tuned.costs(prompt.tokens).of(setting);
+      found->second.loss += of.loss / count, found->second.ttft_s += of.ttft_s / count;
+      found->second.retrieval += of.retrieval / count;
+    }
+    return found->second;
+  };
+  return {[means](const Setting& setting) { return means(setting).loss; },
+          [means](const Setting& setting) { return means(setting).ttft_s; },
+          [means](const Setting& setting) { return means(setting).retrieval; }};
 }
 
 std::optional<Oracle> oracle_of(const Goal& goal, const std::vector<Found>& measured,

@@ -31,7 +31,7 @@ void require_for_this_run(const Tuned& tuned, const Wanted& wanted) {
 Candidates candidates_of(const Tuned& tuned, const Wanted& wanted) {
   Candidates candidates = tuned.candidates();
   candidates.levels.clear();
-  if (wanted.micro) candidates.micros = {*wanted.micro};
+  candidates.given = wanted.micros;
   std::string known;
   for (const LevelChoice& choice : tuned.levels) {
     known += fmt::format("{}{}", known.empty() ? "" : ", ", choice.count());
@@ -47,11 +47,6 @@ Candidates candidates_of(const Tuned& tuned, const Wanted& wanted) {
     fail<InputError>("attention.levels: {} knows {} levels, and not {}; use levels: auto",
                      wanted.file, known, wanted.levels.value_or(0));
   return candidates;
-}
-
-std::string in_words(const Setting& setting) {
-  return fmt::format("drop {:.2f} at {} levels in {} part{}", setting.drop, setting.levels,
-                     setting.micro, setting.micro == 1 ? "" : "s");
 }
 
 }  // namespace
@@ -73,7 +68,7 @@ Resolved resolve(const Tuned& tuned, const Wanted& wanted) {
         "{}, which loses up to {:.4f} nats per token in {:.3g} s and retrieves at least {:.0f} % "
         "of "
         "what dense attention does (by {}{})",
-        goal, wanted.longest_tokens, in_words(best.setting), best.loss, best.ttft_s,
+        goal, wanted.longest_tokens, to_string(best.setting), best.loss, best.ttft_s,
         100 * best.retrieval, wanted.file,
         wanted.rates ? ", with the rates of this run's machine" : "");
   }
@@ -82,7 +77,7 @@ Resolved resolve(const Tuned& tuned, const Wanted& wanted) {
       "of "
       "what dense attention does (at least {:.0f} %); first token of the longest prompt after "
       "{:.3g} s, densely {:.3g} s",
-      in_words(found->setting), wanted.file,
+      to_string(found->setting), wanted.file,
       wanted.rates ? " with the rates of this run's machine" : "",
       here.loss.loss(wanted.longest_tokens, found->setting), found->loss,
       100 * (1 - here.missed.loss(here.missed.longest, found->setting)), 100 * found->retrieval,
@@ -91,7 +86,10 @@ Resolved resolve(const Tuned& tuned, const Wanted& wanted) {
   if (wanted.longest_tokens < tuned.loss.shortest || wanted.longest_tokens > tuned.loss.longest)
     why += fmt::format(" (it has {} tokens, and calibration had {} to {})", wanted.longest_tokens,
                        tuned.loss.shortest, tuned.loss.longest);
-  return {found->setting, why};
+  Resolved resolved{found->setting, {}, why};
+  if (found->setting.deal != Deal::even && found->setting.drop > 0)
+    resolved.layers = here.facts.deals->of(found->setting.deal, found->setting.drop);
+  return resolved;
 }
 
 }  // namespace pecia::tune

@@ -16,8 +16,8 @@ struct Wanted {
   std::string version, model_path, config_sha256;
   int cp = 1, tp = 1;
   parallel::Geometry geometry = parallel::Geometry::disjoint;
-  std::optional<int> levels;  ///< absent: the best number of levels
-  std::optional<int> micro;   ///< absent: the best number of micro-partitions
+  std::optional<int> levels;               ///< absent: the best number of levels
+  std::optional<parallel::Micros> micros;  ///< absent: the best numbers of micro-partitions
   /// The levels of the run's ranks, `count` levels if possible. Empty where the places of ranks
   /// are not known.
   std::function<parallel::Levels(int count)> levels_here;
@@ -29,7 +29,8 @@ struct Wanted {
 
 struct Resolved {
   Setting setting;
-  std::string why;  ///< the setting and what is expected of it, in words
+  parallel::LayerDrops layers;  ///< empty: all drop the same
+  std::string why;              ///< the setting and what is expected of it, in words
 };
 
 /// Throws InputError, naming what differs, where the file is not for this version, model, grid,

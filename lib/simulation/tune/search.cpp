@@ -6,6 +6,7 @@
 #include <tuple>
 
 #include "lib/base/core/error.hpp"
+#include "lib/ranks/parallel/level_time.hpp"
 
 namespace pecia::tune {
 
@@ -30,6 +31,19 @@ bool retrieves_enough(const Goal& goal, const Found& found) {
 
 }  // namespace
 
+namespace {
+
+parallel::Micros fastest_micros(Setting setting, const Candidates& candidates, const Costs& costs) {
+  if (candidates.given) return *candidates.given;
+  return parallel::best_micros(candidates.micros, setting.levels - 1,
+                               [&](const parallel::Micros& micros) {
+                                 setting.micros = micros;
+                                 return costs.ttft_s(setting);
+                               });
+}
+
+}  // namespace
+
 bool meets(const Goal& goal, const Found& found) {
   return keeps_cost(goal, found) && retrieves_enough(goal, found);
 }
@@ -38,7 +52,8 @@ bool better(const Goal& goal, const Found& a, const Found& b) {
   const auto rank = [&](const Found& found) {
     const double first = goal.loss ? found.ttft_s : found.loss;
     const double second = goal.loss ? found.loss : found.ttft_s;
-    return std::tuple(first, second, found.setting.drop, found.setting.levels, found.setting.micro);
+    return std::tuple(first, second, found.setting.drop, found.setting.levels, found.setting.micros,
+                      found.setting.deal);
   };
   return rank(a) < rank(b);
 }
@@ -46,10 +61,15 @@ bool better(const Goal& goal, const Found& a, const Found& b) {
 std::optional<Found> search(const Goal& goal, const Candidates& candidates, const Costs& costs) {
   PECIA_CHECK(goal.loss.has_value() != goal.ttft_s.has_value(), "not one goal");
   std::optional<Found> best;
-  const auto branch = [&](int levels, int micro) {
+  const auto branch = [&](int levels, Deal deal) {
     // Returns whether the branch goes on.
     const auto look = [&](double drop) {
-      const Found found = costs.of({drop, levels, micro});
+      if (drop == 0 && deal != Deal::even) return true;  // the even branch has it
+      Setting setting{drop, levels, {1}, deal};
+      const double loss = costs.loss(setting);
+      if (goal.loss && !keeps_cost(goal, {setting, loss})) return false;
+      setting.micros = fastest_micros(setting, candidates, costs);
+      const Found found{setting, loss, costs.ttft_s(setting), costs.retrieval(setting)};
       if (!keeps_cost(goal, found)) return false;
       if (retrieves_enough(goal, found) && (!best || better(goal, found, *best))) best = found;
       return true;
@@ -65,7 +85,7 @@ std::optional<Found> search(const Goal& goal, const Candidates& candidates, cons
       if (!look(drop)) return;
   };
   for (const int levels : candidates.levels)
-    for (const int micro : candidates.micros) branch(levels, micro);
+    for (const Deal deal : candidates.deals) branch(levels, deal);
   return best;
 }
 
@@ -77,14 +97,16 @@ std::optional<Found> best_of(const Goal& goal, const std::vector<Found>& all) {
 }
 
 Found nearest(const Goal& goal, const Candidates& candidates, const Costs& costs) {
-  PECIA_CHECK(!candidates.drops.empty() && !candidates.levels.empty() && !candidates.micros.empty(),
-              "no candidates");
+  PECIA_CHECK(!candidates.drops.empty() && !candidates.levels.empty(), "no candidates");
   std::optional<Found> best;
   const Goal opposite = goal.loss ? Goal{{}, 0.0} : Goal{0.0, {}};  // ranks by what the goal bounds
   for (const int levels : candidates.levels)
-    for (const int micro : candidates.micros)
+    for (const Deal deal : candidates.deals)
       for (const double drop : candidates.drops) {
-        const Found found = costs.of({drop, levels, micro});
+        if (drop == 0 && deal != Deal::even) continue;
+        Setting setting{drop, levels, {1}, deal};
+        setting.micros = fastest_micros(setting, candidates, costs);
+        const Found found = costs.of(setting);
         const bool enough = retrieves_enough(goal, found);
         if (best && retrieves_enough(goal, *best) != enough
                 ? enough

@@ -6,14 +6,21 @@
 #include <cstdint>
 #include <string>
 
+#include "lib/ranks/parallel/levels.hpp"
+#include "lib/simulation/tune/deal.hpp"
+
 namespace pecia::tune {
 
 struct Setting {
-  double drop = 0;  ///< share of the tokens that level 2 leaves out
+  double drop = 0;  ///< share of the tokens that level 2 leaves out, the mean of layers and heads
   int levels = 2;
-  int micro = 1;  ///< micro-partitions of each level
+  parallel::Micros micros{1};  ///< micro-partitions of levels
+  Deal deal = Deal::even;
   bool operator==(const Setting&) const = default;
 };
+
+/// "drop 0.20 by mass at 3 levels in 8, 2 parts".
+std::string to_string(const Setting& setting);
 
 /// A calibration prompt under dense attention.
 struct DenseSample {

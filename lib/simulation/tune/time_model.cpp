@@ -34,10 +34,22 @@ double layers_s(const TimeFacts& facts, int64_t tokens, const Setting& setting,
   const auto sparse = static_cast<double>(sparse_layers(facts.layers));
   double sum = 0;
   for_each_pass(facts, tokens, choice.levels.ranks(), [&](const parallel::RankTokens& of_rank) {
-    const auto layer = [&](double drop) {
-      return layer_s(choice.loads, {{}, drop}, of_rank, facts.shape, rates, setting.micro);
+    const auto layer = [&](const parallel::LevelRule& rule) {
+      return layer_s(choice.loads, rule, of_rank, facts.shape, rates, setting.micros);
     };
-    sum += sparse * layer(setting.drop) + (static_cast<double>(facts.layers) - sparse) * layer(0);
+    sum += (static_cast<double>(facts.layers) - sparse) * layer({});
+    if (setting.deal == Deal::even || setting.drop == 0) {
+      sum += sparse * layer({{}, setting.drop});
+      return;
+    }
+    PECIA_CHECK(facts.deals, "a deal by {} of unknown layers", name_of(setting.deal));
+    parallel::SparseSetting of;
+    of.rule.drop = setting.drop;
+    of.layer_drops = facts.deals->of(setting.deal, setting.drop);
+    for (int64_t place = 1; place + 1 < facts.layers; ++place) {
+      const auto heads = std::ssize(of.layer_drops.at(static_cast<size_t>(place)));
+      sum += layer(of.rule_of(place, facts.layers, 0, heads));
+    }
   });
   return sum;
 }
@@ -45,7 +57,10 @@ double layers_s(const TimeFacts& facts, int64_t tokens, const Setting& setting,
 double steps_of(const TimeFacts& facts, int64_t tokens, const Setting& setting,
                 const LevelChoice& choice) {
   const int64_t passes = (tokens + facts.pass_tokens - 1) / facts.pass_tokens;
-  return static_cast<double>(passes * facts.layers * setting.micro * std::ssize(choice.loads));
+  int64_t steps = 0;
+  for (int level = 2; level <= choice.count(); ++level)
+    steps += parallel::micro_at(setting.micros, level);
+  return static_cast<double>(passes * facts.layers * steps);
 }
 
 /// How much longer bytes take beside pairs than was measured.

@@ -5,6 +5,7 @@
 /// Source: CSPS, TTFT = R·T + Σ of layers' pipeline times.
 
 #include <cstdint>
+#include <memory>
 #include <vector>
 
 #include "lib/ranks/parallel/ring_rule.hpp"
@@ -20,6 +21,9 @@ struct TimeFacts {
   parallel::RingShape shape;  ///< of one rank; where ranks share heads, not tokens: all their heads
   /// As measured at the start of the runs; zeros where ranks share heads, since no tokens travel.
   parallel::RingRates rates;
+
+  /// What layers and heads drop with deals other than even; null: there are none.
+  std::shared_ptr<const Deals> deals = {};
 
   bool tokens_travel() const { return rates.all_to_all_bandwidth > 0; }
 };

@@ -59,8 +59,9 @@ struct Tuned {
   int cp = 1, tp = 1;  ///< a replica's ranks; those of sp count as cp
   parallel::Geometry geometry = parallel::Geometry::disjoint;
   std::vector<LevelChoice> levels;
-  std::vector<int> micros;  ///< among which the search chooses
-  TimeFacts facts;          ///< of the runs
+  std::vector<int> micros;   ///< among which the search chooses
+  TimeFacts facts;           ///< of the runs
+  LayerTokens layer_tokens;  ///< of the calibration prompts; empty: samples are dealt out evenly
   std::vector<DenseSample> dense;
   std::vector<Sample> samples;
   LossModel loss;
@@ -70,9 +71,12 @@ struct Tuned {
   std::vector<HeldOutGoal> held_out_goals;
   std::vector<Chosen> chosen;
 
-  /// All levels and micros, and the fine drops up to the largest that was measured: models say
+  /// All levels, micros and deals, and the fine drops up to the largest that was measured: models say
   /// nothing beyond.
   Candidates candidates() const;
+  /// Gives the facts the deals of `layer_tokens`, for fine drops and those of `more`. Call it before
+  /// anything asks for times of deals other than even.
+  void make_deals(const std::vector<double>& more = {});
   /// What the models expect of settings for a prompt of `tokens` tokens, where the loss is
   /// LossModel::bound, and the retrieval as much lower. Refers to this object.
   Costs costs(int64_t tokens) const;

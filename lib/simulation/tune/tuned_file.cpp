@@ -19,10 +19,19 @@ constexpr double highest_drop = 0.95;
 constexpr int64_t most_bytes = 64'000'000;
 constexpr int most_ranks = 1 << 20, most_levels = 4, most_micro = 16;
 
+/// One number, or a list by level.
+Json json_of(const parallel::Micros& micros) {
+  return micros.size() == 1 ? Json(micros.front()) : Json(micros);
+}
+
 Json json_of(const Found& found) {
-  return {{"drop", found.setting.drop},   {"levels", found.setting.levels},
-          {"micro", found.setting.micro}, {"loss", found.loss},
-          {"ttft_s", found.ttft_s},       {"retrieval", found.retrieval}};
+  return {{"drop", found.setting.drop},
+          {"deal", name_of(found.setting.deal)},
+          {"levels", found.setting.levels},
+          {"micro", json_of(found.setting.micros)},
+          {"loss", found.loss},
+          {"ttft_s", found.ttft_s},
+          {"retrieval", found.retrieval}};
 }
 
 Json json_of(const FitError& error) {
@@ -66,7 +75,7 @@ Json json_of(const LossModel::Curve& curve) {
   Json knots = Json::array();
   for (const LossModel::Knot& knot : curve.knots)
     knots.push_back({{"drop", knot.drop}, {"loss", knot.loss}, {"error", knot.error}});
-  return {{"levels", curve.levels}, {"knots", knots}};
+  return {{"levels", curve.levels}, {"deal", name_of(curve.deal)}, {"knots", knots}};
 }
 
 Json json_of(const HeldOutGoal& of) {
@@ -144,9 +153,63 @@ class Reader {
 constexpr double lowest = -1e300;
 constexpr int64_t most_tokens = int64_t{1} << 40;
 
+std::vector<int> whole_numbers(const Reader& in, const Json& values) {
+  if (!values.is_array()) in.refuse("has no list of numbers");
+  std::vector<int> numbers;
+  for (const Json& value : values) {
+    if (!value.is_number_integer()) in.refuse("has something else among whole numbers");
+    numbers.push_back(value.get<int>());
+  }
+  return numbers;
+}
+
+parallel::Micros read_micros(const Reader& in) {
+  if (!in.at("micro").is_array()) return {static_cast<int>(in.whole("micro", 1, most_micro))};
+  parallel::Micros micros = whole_numbers(in, in.at("micro"));
+  if (micros.empty() || micros.size() >= most_levels || std::ranges::min(micros) < 1 ||
+      std::ranges::max(micros) > most_micro)
+    in.refuse(fmt::format("has a micro that is no list of numbers from 1 to {}", most_micro));
+  return micros;
+}
+
+Deal read_deal(const Reader& in) {
+  if (const auto deal = deal_of(in.text("deal"))) return *deal;
+  in.refuse("has a deal that is neither even nor spread nor mass");
+}
+
 Setting read_setting(const Reader& in) {
   return {in.number("drop", 0, highest_drop), static_cast<int>(in.whole("levels", 2, most_levels)),
-          static_cast<int>(in.whole("micro", 1, most_micro))};
+          read_micros(in), read_deal(in)};
+}
+
+HeadTokens read_head(const Reader& in) {
+  HeadTokens head{in.number("spread", 0), {}};
+  const Json& lost = in.at("lost");
+  if (!lost.is_array() || lost.size() != deal_steps + 1)
+    in.refuse(fmt::format("has no {} shares that are lost", deal_steps + 1));
+  for (const Json& share : lost) {
+    const double value = share.is_number() ? share.get<double>() : NAN;
+    if (!(value >= 0 && std::isfinite(value))) in.refuse("has a share that is no number");
+    head.lost.push_back(value);
+  }
+  return head;
+}
+
+std::vector<HeadTokens> read_heads(const Reader& in) {
+  std::vector<HeadTokens> heads = in.list("heads", read_head);
+  if (heads.empty()) in.refuse("has no heads");
+  return heads;
+}
+
+Json json_of(const LayerTokens& tokens) {
+  Json layers = Json::array();
+  for (const std::vector<HeadTokens>& of : tokens) {
+    Json heads = Json::array();
+    for (const HeadTokens& head : of)
+      heads.push_back({{"spread", head.spread}, {"lost", head.lost}});
+    layers.push_back({{"heads", heads}});
+  }
+  return layers;
 }
 
 Found read_found(const Reader& in) {
@@ -157,16 +220,6 @@ Found read_found(const Reader& in) {
 FitError read_error(const Reader& in) {
   return {in.whole("samples", 0, most_tokens), in.number("mean_absolute_error", 0),
           in.number("noise", 0), in.number("accuracy", lowest)};
-}
-
-std::vector<int> whole_numbers(const Reader& in, const Json& values) {
-  if (!values.is_array()) in.refuse("has no list of numbers");
-  std::vector<int> numbers;
-  for (const Json& value : values) {
-    if (!value.is_number_integer()) in.refuse("has something else among whole numbers");
-    numbers.push_back(value.get<int>());
-  }
-  return numbers;
 }
 
 parallel::Levels read_levels(const Reader& in) {
@@ -194,7 +247,7 @@ LossModel::Knot read_knot(const Reader& in) {
 
 LossModel::Curve read_curve(const Reader& in) {
   LossModel::Curve curve{static_cast<int>(in.whole("levels", 2, most_levels)),
-                         in.list("knots", read_knot)};
+                         in.list("knots", read_knot), read_deal(in)};
   if (curve.knots.empty()) in.refuse("has no knots");
   for (size_t i = 1; i < curve.knots.size(); ++i)
     if (!(curve.knots[i].drop > curve.knots[i - 1].drop &&
@@ -316,6 +369,7 @@ Json to_json(const Tuned& tuned) {
              {{"attention_flops", facts.rates.flops},
               {"ring_bandwidth", facts.rates.bandwidth},
               {"all_to_all_bandwidth", facts.rates.all_to_all_bandwidth}}}}},
+          {"token_shares", json_of(tuned.layer_tokens)},
           {"dense", list(tuned.dense,
                          [](const DenseSample& sample) {
                            return Json{{"prompt", sample.prompt},
@@ -328,8 +382,9 @@ Json to_json(const Tuned& tuned) {
              return Json{{"prompt", sample.prompt},
                          {"tokens", sample.tokens},
                          {"drop", sample.setting.drop},
+                         {"deal", name_of(sample.setting.deal)},
                          {"levels", sample.setting.levels},
-                         {"micro", sample.setting.micro},
+                         {"micro", json_of(sample.setting.micros)},
                          {"nll", sample.nll},
                          {"loss", sample.loss},
                          {"loss_error", sample.loss_error},
@@ -375,10 +430,6 @@ Tuned parse_tuned(const std::filesystem::path& path, const std::string& text) {
   tuned.loss.longest = loss.whole("longest", tuned.loss.shortest, most_tokens);
   tuned.loss.middle = loss.number("middle", 1), tuned.loss.power = loss.number("power", -1, 1);
   tuned.loss.curves = loss.list("curves", read_curve);
-  for (const LevelChoice& choice : tuned.levels)
-    if (std::ranges::find(tuned.loss.curves, choice.count(), &LossModel::Curve::levels) ==
-        tuned.loss.curves.end())
-      loss.refuse(fmt::format("has no curve of {} levels", choice.count()));
   tuned.loss_error = read_error(loss.in("held_out"));
   tuned.facts = read_facts(file.in("facts"), tuned.cp > 1);
   tuned.time = {time.number("s_per_token", 0),     time.number("s_per_dropping_token", 0),
@@ -392,11 +443,21 @@ Tuned parse_tuned(const std::filesystem::path& path, const std::string& text) {
     if (std::ranges::find(tuned.dense, sample.prompt, &DenseSample::prompt) == tuned.dense.end())
       file.refuse(fmt::format("has no dense sample of prompt {}", sample.prompt));
   if (tuned.samples.empty()) file.refuse("has no samples");
+  tuned.layer_tokens = file.list("token_shares", read_heads);
+  if (!tuned.layer_tokens.empty() && std::ssize(tuned.layer_tokens) != tuned.facts.layers)
+    file.refuse("has token_shares of another number of layers");
   tuned.missed = fit_missed(tuned.dense, tuned.samples, no_drop_of(tuned.geometry));
   for (const LevelChoice& choice : tuned.levels)
-    if (std::ranges::find(tuned.missed.curves, choice.count(), &LossModel::Curve::levels) ==
-        tuned.missed.curves.end())
-      file.refuse(fmt::format("has no samples of {} levels", choice.count()));
+    for (const Deal deal : tuned.candidates().deals) {
+      if (tuned.loss.find(choice.count(), deal) == nullptr)
+        loss.refuse(fmt::format("has no curve of {} levels by {}", choice.count(), name_of(deal)));
+      if (tuned.missed.find(choice.count(), deal) == nullptr)
+        file.refuse(
+            fmt::format("has no samples of {} levels by {}", choice.count(), name_of(deal)));
+      if (deal != Deal::even && tuned.layer_tokens.empty())
+        file.refuse("has no token_shares, by which its samples are dealt out");
+    }
+  tuned.make_deals();
   return tuned;
 }
 

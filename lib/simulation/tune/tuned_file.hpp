@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// The file that a tuner writes, schema "pecia.tuned/3".
+/// The file that a tuner writes, schema "pecia.tuned/4".
 
 #include <filesystem>
 #include <nlohmann/json_fwd.hpp>
@@ -10,7 +10,7 @@
 
 namespace pecia::tune {
 
-inline constexpr const char* tuned_schema = "pecia.tuned/3";
+inline constexpr const char* tuned_schema = "pecia.tuned/4";
 
 nlohmann::ordered_json to_json(const Tuned& tuned);
 

@@ -9,14 +9,15 @@ namespace {
 
 void take(const Resolved& resolved, job::Job& job, resources::Resources& resources) {
   const Setting& setting = resolved.setting;
-  job.attention.drop = job::DropSetting{setting.drop, {}};
+  job.attention.drop = resolved.layers.empty() ? job::DropSetting{setting.drop, {}}
+                                               : job::DropSetting{0, {}, resolved.layers};
   job.attention.levels = setting.levels;
-  job.attention.pipeline = setting.micro;
+  job.attention.pipeline = setting.micros;
   job.attention.objective = {};
   if (resources.sparse) {
-    resources.sparse->rule.drop = setting.drop;
+    resources::set_drops(*job.attention.drop, *resources.sparse);
     resources.sparse->levels = setting.levels;
-    resources.sparse->micro = setting.micro;
+    resources.sparse->micros = setting.micros;
   }
   resources.reasons.add(resolved.why);
 }
@@ -46,7 +47,7 @@ std::optional<TunedQuestion> settle_tuned(job::Job& job, const model::ModelConfi
   wanted.cp = resources.cp, wanted.tp = resources.tp;
   wanted.geometry = attention.geometry;
   wanted.levels = attention.levels;
-  wanted.micro = attention.pipeline;
+  wanted.micros = attention.pipeline;
   wanted.levels_here = levels_here;
   wanted.longest_tokens = longest_tokens;
   wanted.goal = {attention.objective.loss, attention.objective.ttft_s,

@@ -127,8 +127,9 @@ struct ElasticRange {
 
 /// Which tokens sparse attention leaves out.
 struct DropSetting {
-  double share = 0;            ///< of the tokens of level 2
-  std::filesystem::path file;  ///< not empty: what a tuner found, in place of one share
+  double share = 0;                  ///< of the tokens of level 2
+  std::filesystem::path file;        ///< not empty: what a tuner found, in place of one share
+  parallel::LayerDrops layers = {};  ///< not empty: by layer and KV head, in place of one share
 
   bool operator==(const DropSetting&) const = default;
 };
@@ -185,7 +186,7 @@ struct Job {
     parallel::Geometry geometry = parallel::Geometry::disjoint;
     std::optional<int> levels;
     std::optional<DropSetting> drop;
-    std::optional<int> pipeline;  ///< micro-partitions
+    std::optional<parallel::Micros> pipeline;  ///< micro-partitions
     std::optional<int64_t> first_tokens;
     AttentionGoal objective;
     SparseDecode decode = SparseDecode::dense;

@@ -229,22 +229,61 @@ Codec<ElasticRange> elastic_range(int32_t highest) {
 
 Codec<DropSetting> drop_setting() {
   constexpr double highest = 0.95;
-  const auto read = [](const YamlNode& node) -> std::optional<DropSetting> {
-    if (node.kind == YamlNode::Kind::map) {
-      if (node.children.size() != 1 || node.children[0].key != "file") return std::nullopt;
-      const auto file = read_path(node.children[0]);
-      if (!file) return std::nullopt;
-      return DropSetting{0, *file};
-    }
+  const auto read_share = [](const YamlNode& node) -> std::optional<double> {
     const auto share = plain_number<double>(node);
-    if (!share || !(*share >= 0 && *share <= highest)) return std::nullopt;
+    return share && *share >= 0 && *share <= highest ? share : std::nullopt;
+  };
+  const auto read = [read_share](const YamlNode& node) -> std::optional<DropSetting> {
+    if (node.kind == YamlNode::Kind::map) {
+      if (node.children.size() != 1) return std::nullopt;
+      const YamlNode& child = node.children[0];
+      if (child.key == "file") {
+        const auto file = read_path(child);
+        return file ? std::optional(DropSetting{0, *file}) : std::nullopt;
+      }
+      if (child.key != "layers" || child.kind != YamlNode::Kind::list) return std::nullopt;
+      DropSetting drop;
+      for (const YamlNode& layer : child.children) {
+        const auto shares = read_list<double>(layer, read_share);
+        if (!shares || shares->empty()) return std::nullopt;
+        drop.layers.push_back(*shares);
+      }
+      return drop.layers.empty() ? std::nullopt : std::optional(drop);
+    }
+    const auto share = read_share(node);
+    if (!share) return std::nullopt;
     return DropSetting{*share, {}};
   };
   const auto write = [](const DropSetting& drop) -> nlohmann::ordered_json {
     if (!drop.file.empty()) return {{"file", drop.file.string()}};
-    return drop.share;
+    if (drop.layers.empty()) return drop.share;
+    nlohmann::ordered_json layers = nlohmann::ordered_json::array();
+    for (const std::vector<double>& shares : drop.layers)
+      layers.push_back(shares.size() == 1 ? nlohmann::ordered_json(shares.front())
+                                          : nlohmann::ordered_json(shares));
+    return {{"layers", layers}};
   };
-  return {fmt::format("a share from 0 to {} | {{file: a path}}", highest), read, write};
+  return {fmt::format("a share from 0 to {} | {{file: a path}} | {{layers: a list with a share, or "
+                      "a list of one for each KV head, for each layer}}",
+                      highest),
+          read, write};
+}
+
+Codec<parallel::Micros> micro_partitions() {
+  constexpr int32_t highest = 16;
+  constexpr size_t most = 3;  // levels from 2 on
+  const Codec<int32_t> number = whole32(1, highest);
+  const auto read = [number](const YamlNode& node) -> std::optional<parallel::Micros> {
+    const auto micros = read_list<int32_t>(node, number.read);
+    if (!micros || micros->empty() || micros->size() > most) return std::nullopt;
+    return parallel::Micros(micros->begin(), micros->end());
+  };
+  const auto write = [](const parallel::Micros& micros) -> nlohmann::ordered_json {
+    if (micros.size() == 1) return micros.front();
+    return micros;
+  };
+  return {fmt::format("{} | a list of up to {} such, for levels from 2 on", number.allowed, most),
+          read, write};
 }
 
 Codec<AttentionGoal> attention_goal() {

@@ -54,6 +54,8 @@ Codec<GpuSharing> gpu_sharing();
 Codec<CpSetting> cp_setting(int32_t highest);
 Codec<ElasticRange> elastic_range(int32_t highest);
 Codec<DropSetting> drop_setting();
+/// Of levels of sparse attention: one number, or a list by level.
+Codec<parallel::Micros> micro_partitions();
 Codec<AttentionGoal> attention_goal();
 Codec<BatchGoal> batch_goal();
 

@@ -201,9 +201,11 @@ std::vector<Field> make_schema() {
       field("attention.drop", PECIA_MEMBER(attention.drop), auto_or(drop_setting()),
             "Share of the tokens that level 2 leaves out; each level above keeps half of what the "
             "one below keeps; auto: 0, nothing is left out. file: what pecia tune wrote, by which "
-            "the run chooses share and levels."),
-      field("attention.pipeline", PECIA_MEMBER(attention.pipeline), auto_or(whole32(1, 16)),
-            "Micro-partitions of each level, so that sending and computing overlap; auto: by the "
+            "the run chooses shares and levels. layers: a share for each layer with attention, or "
+            "one for each of its KV heads; the first and the last layer leave nothing out."),
+      field("attention.pipeline", PECIA_MEMBER(attention.pipeline), auto_or(micro_partitions()),
+            "Micro-partitions of each level, so that sending and computing overlap, or a list for "
+            "level 2 and those above, whose last number counts for all further ones; auto: by the "
             "measured speed of the ranks' links, or 1 with tp alone, where no tokens travel."),
       field("attention.first_tokens", PECIA_MEMBER(attention.first_tokens),
             auto_or(whole(0, 1 << 20)),

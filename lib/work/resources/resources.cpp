@@ -24,9 +24,13 @@ namespace {
 /// Returns what the job wants of sparse attention. Without a share nothing is dropped.
 std::optional<parallel::SparseSetting> sparse_setting(const job::Job::Attention& attention) {
   if (attention.sparse == job::Sparse::off) return {};
-  const double drop = attention.drop ? attention.drop->share : 0;
-  return parallel::SparseSetting{
-      {attention.geometry, drop}, attention.levels, attention.pipeline, attention.first_tokens};
+  const job::DropSetting drop = attention.drop.value_or(job::DropSetting{});
+  parallel::SparseSetting setting{{attention.geometry, drop.share},
+                                  attention.levels,
+                                  attention.pipeline,
+                                  attention.first_tokens};
+  set_drops(drop, setting);
+  return setting;
 }
 
 /// Half of the instances answer until it is known how many are best.
@@ -78,17 +82,22 @@ void resolve_degrees(const job::Job::Parallel& parallel, int num_ranks, Resource
 
 /// Levels of TP send no tokens that micro-partitions could hide.
 void settle_micro_head_parallel(Resources& resources) {
-  std::optional<int>& micro = resources.sparse->micro;
-  if (micro.value_or(1) > 1)
+  std::optional<parallel::Micros>& micros = resources.sparse->micros;
+  if (micros && *micros != parallel::Micros{1})
     fail<InputError>(
         "attention.pipeline: {} needs cp or sp above 1, but the grid is {}, where no tokens travel "
         "for levels: use pipeline auto",
-        *micro, to_string(resources.degrees()));
-  if (!micro) resources.reasons.add("levels in 1 part: no tokens travel for them");
-  micro = 1;
+        parallel::to_string(*micros), to_string(resources.degrees()));
+  if (!micros) resources.reasons.add("levels in 1 part: no tokens travel for them");
+  micros = {1};
 }
 
 }  // namespace
+
+void set_drops(const job::DropSetting& drop, parallel::SparseSetting& setting) {
+  setting.layer_drops = drop.layers;
+  setting.rule.drop = drop.layers.empty() ? drop.share : parallel::mean_drop(drop.layers);
+}
 
 std::vector<comm::RackServerGpu> Resources::level_places(
     std::span<const comm::RackServerGpu> replica) const {

@@ -68,6 +68,9 @@ struct Resources {
   }
 };
 
+/// Takes the shares that a job names: one of all layers, or those of each layer and their mean.
+void set_drops(const job::DropSetting& drop, parallel::SparseSetting& setting);
+
 /// Resolves degrees and modes, before any weight is read. dp × pp × cp × sp × tp is the number of ranks,
 /// and parallel::mode_table has the pair of modes for these degrees and this model. With sparse
 /// attention the ranks of sp have parts of the tokens, as those of cp, and count as such. With tp

@@ -14,6 +14,7 @@ PROGRAM = "bench"
 NAMES = {
     "accuracy": "the loss of number formats and other settings, in nats per token of a text",
     "auto": "the layout that `auto` chooses against every legal layout",
+    "chunked": "sparse attention with answers by all ranks beside chunked prefill, by length",
     "csa": "sparse attention by levels beside a dense ring and Ulysses",
     "drafts": "drafts from texts, beside prompt lookup of transformers and llama.cpp",
     "drift": "hybrids over a long text beside float64",
@@ -23,6 +24,7 @@ NAMES = {
     "job": "the job layer, a start, a signal and a fault",
     "layout": "`reproducible: layout` against the fast path",
     "modes": "every parallel mode in turn",
+    "needle": "whether a needle in a haystack is found with dense and sparse attention",
     "peers": "pecia beside transformers, llama.cpp and OpenVINO",
     "questions": "questions whose prompts begin with the same document",
     "regress": "whether this tree is slower than another commit",

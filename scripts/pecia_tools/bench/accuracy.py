@@ -50,6 +50,8 @@ HEADS = (
     "same most likely token",
     "divergence",
     "recalled",
+    "attention pairs, of dense",
+    "MB sent, of Ulysses'",
 )
 CUE, RECALLED = 16, 32  # tokens of a passage: those that say which it is, and those that are to be found again
 DEPTHS = (1, 3, 5)  # eighths of the text
@@ -63,24 +65,9 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     example = "--setting fp32 --setting fp8 model.dtype=fp8 --text book.txt"
     parser = bench_parser("accuracy", __doc__, example, rounds=0, json=False)
     parser.add_argument(
-        "--model", type=Path, help="Hugging Face folder (default: the model of quickstart.sh)"
-    )
-    parser.add_argument(
-        "--text", type=Path, action="append", help="text file, may be repeated (default: licences)"
-    )
-    parser.add_argument(
         "--tokens",
         type=int,
         help=f"how many of the text are read (default: {TOKENS}, or all where there are fewer)",
-    )
-    parser.add_argument(
-        "--setting",
-        nargs="+",
-        action="append",
-        metavar=("NAME", "KEY=VALUE"),
-        help="what --set gets, instead of the default table: "
-        + "; ".join(f"{name} {' '.join(values)}" for name, values in SETTINGS.items())
-        + ". A name of that table needs no values. The others are held against the first",
     )
     parser.add_argument(
         "--divergence",
@@ -94,7 +81,32 @@ def parse(arguments: list[str]) -> argparse.Namespace:
         help=f"also whether passages of the text are found again: it is read {len(DEPTHS)} times more, with one of its "
         f"passages at its end, and the share of the last {RECALLED} tokens that are the most likely ones is shown",
     )
-    parser.add_argument("--ranks", type=int, default=1)
+    return parse_common(parser, arguments, SETTINGS)
+
+
+def parse_common(
+    parser: argparse.ArgumentParser,
+    arguments: list[str],
+    table: dict[str, list[str]],
+    ranks: int = 1,
+) -> argparse.Namespace:
+    """Adds what measurements of several settings have in common, and parses."""
+    parser.add_argument(
+        "--model", type=Path, help="Hugging Face folder (default: the model of quickstart.sh)"
+    )
+    parser.add_argument(
+        "--text", type=Path, action="append", help="text file, may be repeated (default: licences)"
+    )
+    parser.add_argument(
+        "--setting",
+        nargs="+",
+        action="append",
+        metavar=("NAME", "KEY=VALUE"),
+        help="what --set gets, instead of the default table: "
+        + "; ".join(f"{name} {' '.join(values)}" for name, values in table.items()).replace("%", "%%")
+        + ". A name of that table needs no values. The others are held against the first",
+    )
+    parser.add_argument("--ranks", type=int, default=ranks)
     parser.add_argument(
         "--threads", type=int, help="of a rank (default: an even share of the cores)"
     )
@@ -117,22 +129,25 @@ def parse(arguments: list[str]) -> argparse.Namespace:
     return options
 
 
-def chosen_settings(given: Optional[Sequence[Sequence[str]]]) -> dict[str, list[str]]:
+def chosen_settings(
+    given: Optional[Sequence[Sequence[str]]], table: Optional[dict[str, list[str]]] = None
+) -> dict[str, list[str]]:
+    known = SETTINGS if table is None else table
     if given is None:
-        return SETTINGS
+        return known
     chosen: dict[str, list[str]] = {}
     for name, *values in given:
         if name in chosen:
             raise UserError(f"--setting {name} is given twice")
-        if not values and name not in SETTINGS:
+        if not values and name not in known:
             raise UserError(
-                f"--setting {name} has no KEY=VALUE, and the default table ({', '.join(SETTINGS)}) "
+                f"--setting {name} has no KEY=VALUE, and the default table ({', '.join(known)}) "
                 "does not have it"
             )
         for value in values:
             if "=" not in value:
                 raise UserError(f"--setting {name}: '{value}' is not KEY=VALUE")
-        chosen[name] = values or SETTINGS[name]
+        chosen[name] = values or known[name]
     return chosen
 
 
@@ -255,6 +270,7 @@ class Bench:
             "ranks": self.options.ranks,
             "threads": self.options.threads,
             **self.about,
+            **sparse_work(report),
         }
 
     def all(self, settings: dict[str, list[str]]) -> tuple[list[dict[str, Any]], dict[str, str]]:
@@ -287,6 +303,22 @@ class Bench:
         return lines, refused
 
 
+def sparse_work(report: dict[str, Any]) -> dict[str, float]:
+    """What sparse attention attended and sent, beside what dense attention would have; nothing without it."""
+    names = ("attention_pairs", "dense_attention_pairs", "sent_bytes", "dense_sent_bytes")
+    sparse = report.get("sparse")
+    return {name: sparse[name] for name in names} if sparse and sparse["dense_attention_pairs"] else {}
+
+
+def work_cells(line: dict[str, Any]) -> list[str]:
+    """Of HEADS, from "attention pairs" on."""
+    if "attention_pairs" not in line:
+        return ["–", "–"]
+    share = line["attention_pairs"] / line["dense_attention_pairs"]
+    sent, dense = line["sent_bytes"] / 1e6, line["dense_sent_bytes"] / 1e6
+    return [f"{100 * share:.0f} %", f"{sent:.1f} of {dense:.1f}"]
+
+
 def row(line: dict[str, Any]) -> list[str]:
     cells = [
         line["setting"],
@@ -295,8 +327,9 @@ def row(line: dict[str, Any]) -> list[str]:
         f"{line['perplexity']:.4f}",
     ]
     recall = f"{100 * line['recalled']:.0f} %" if "recalled" in line else "–"
+    work = work_cells(line)
     if "difference" not in line:
-        return [*cells, "–", "–", "–", "–", recall]
+        return [*cells, "–", "–", "–", "–", recall, *work]
     return [
         *cells,
         f"{line['difference']:+.5f} ± {line['difference_error']:.5f}",
@@ -306,6 +339,7 @@ def row(line: dict[str, Any]) -> list[str]:
         if "divergence" in line
         else "–",
         recall,
+        *work,
     ]
 
 

@@ -32,6 +32,7 @@ WAITS = (
     "ring_pass_kv",
     "halo",
     "level_tokens",
+    "level_queries",
     "level_outputs",
     "importance_samples",
     "importance_of_heads",

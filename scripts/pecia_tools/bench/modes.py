@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from . import rule_c
 from .common import (
     BIN,
     SERVERS,
@@ -133,7 +134,7 @@ def judged(times: dict[str, float], lines: Sequence[Line]) -> tuple[list[str], b
 
 def grid(lines: Sequence[Line]) -> None:
     """pass_kv against pass_q, and whether the rule names the faster one wherever that matters."""
-    rows, wrong = [], 0
+    rows, wrong, measured = [], 0, []
     cells = sorted({(line["tokens"], line["cached"]) for line in lines})
     for tokens, cached in cells:
         here = [line for line in lines if (line["tokens"], line["cached"]) == (tokens, cached)]
@@ -141,6 +142,7 @@ def grid(lines: Sequence[Line]) -> None:
             ring: seconds([line for line in here if line["ring"] == ring])
             for ring in ("pass_kv", "pass_q")
         }
+        measured.append(rule_c.Cell(tokens, cached, times["pass_kv"], times["pass_q"]))
         judgement, failed = judged(times, here)
         wrong += failed
         share = f"{100 * tokens / (tokens + cached):.0f} %"
@@ -171,6 +173,7 @@ def grid(lines: Sequence[Line]) -> None:
     print(
         f"Cells that differ by more than 5 % and where the rule is not always right: {wrong} of {len(rows)}."
     )
+    print(rule_c.in_words(measured))
 
 
 def shifts(lines: Sequence[Line]) -> None:

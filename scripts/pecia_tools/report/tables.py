@@ -33,6 +33,7 @@ DECLARED_BY = {
         "all_queries",
         "partial_outputs",
         "level_tokens",
+        "level_queries",
         "level_outputs",
         "importance_samples",
     ),

@@ -17,8 +17,9 @@ from .page import Section, render_page
 from .style import LIGHT, axes
 from .tables import Card, Table
 
-SCHEMA = "pecia.tuned/3"
+SCHEMA = "pecia.tuned/4"
 COLOURS = ("blue", "orange", "green")  # of 2, 3 and 4 levels
+MARKS = {"even": "o", "spread": "^", "mass": "s"}  # of deals
 
 
 @dataclass(frozen=True)
@@ -26,8 +27,9 @@ class Point:
     """Means over the prompts with one setting."""
 
     drop: float
+    deal: str
     levels: int
-    micro: int
+    parts: str
     loss: float
     loss_error: float
     same_answers: float
@@ -40,20 +42,25 @@ def check_tuned(path: Path, tuned: dict[str, Any]) -> None:
         raise UserError(f"{path} has not the schema {SCHEMA}; let pecia tune write it again")
 
 
+def parts_words(micro: int | list[int]) -> str:
+    """ "4", or "8, 2" where levels have other numbers."""
+    return str(micro) if isinstance(micro, int) else ", ".join(map(str, micro))
+
+
 def points(tuned: dict[str, Any]) -> list[Point]:
-    """By levels and drop."""
-    by_setting: dict[tuple[int, float, int], list[dict[str, Any]]] = {}
+    """By levels, deal and drop."""
+    by_setting: dict[tuple[int, str, float, str], list[dict[str, Any]]] = {}
     for sample in tuned["samples"]:
-        key = (sample["levels"], sample["drop"], sample["micro"])
+        key = (sample["levels"], sample["deal"], sample["drop"], parts_words(sample["micro"]))
         by_setting.setdefault(key, []).append(sample)
     found = []
-    for (levels, drop, micro), samples in sorted(by_setting.items()):
+    for (levels, deal, drop, parts), samples in sorted(by_setting.items()):
         means = {
             name: fmean(sample[name] for sample in samples)
             for name in ("loss", "same_answers", "retrieval", "ttft_s")
         }
         error = sum(sample["loss_error"] ** 2 for sample in samples) ** 0.5 / len(samples)
-        found.append(Point(drop, levels, micro, loss_error=error, **means))
+        found.append(Point(drop, deal, levels, parts, loss_error=error, **means))
     return found
 
 
@@ -63,9 +70,16 @@ def curve_figure(tuned: dict[str, Any]) -> Figure:
     dense_s = fmean(sample["ttft_s"] for sample in tuned["dense"])
     retrieval = fmean(sample["retrieval"] for sample in tuned["dense"])
     found = points(tuned)
-    for levels, colour in zip(sorted({point.levels for point in found}), COLOURS):
-        of_levels = [point for point in found if point.levels == levels]
-        shown = {"color": LIGHT[colour], "marker": "o", "markersize": 4, "label": f"{levels} levels"}
+    colours = dict(zip(sorted({point.levels for point in found}), COLOURS))
+    for levels, deal in sorted({(point.levels, point.deal) for point in found}):
+        of_levels = [point for point in found if (point.levels, point.deal) == (levels, deal)]
+        label = f"{levels} levels" + ("" if deal == "even" else f" by {deal}")
+        shown: dict[str, Any] = {
+            "color": LIGHT[colours[levels]],
+            "marker": MARKS[deal],
+            "markersize": 4,
+            "label": label,
+        }
         left.errorbar(
             [point.ttft_s for point in of_levels],
             [point.loss for point in of_levels],
@@ -105,6 +119,7 @@ def measured(tuned: dict[str, Any]) -> Table:
             "",
             "",
             "",
+            "",
             percent(fmean(sample["retrieval"] for sample in dense)),
             duration(fmean(sample["ttft_s"] for sample in dense)),
         )
@@ -112,8 +127,9 @@ def measured(tuned: dict[str, Any]) -> Table:
     rows += [
         (
             percent(point.drop),
+            point.deal,
             str(point.levels),
-            str(point.micro),
+            point.parts,
             f"{point.loss:.4f} ± {point.loss_error:.4f}",
             percent(point.same_answers),
             percent(point.retrieval),
@@ -121,7 +137,7 @@ def measured(tuned: dict[str, Any]) -> Table:
         )
         for point in points(tuned)
     ]
-    heads = ("drop", "levels", "parts", "loss, nats per token", "same answers", "retrieval", "TTFT")
+    heads = ("drop", "deal", "levels", "parts", "loss, nats per token", "same answers", "retrieval", "TTFT")
     return Table(heads, rows)
 
 
@@ -143,7 +159,10 @@ def held_out(tuned: dict[str, Any]) -> Table:
 
 
 def setting_words(found: dict[str, Any]) -> str:
-    return f"{percent(found['drop'])} at {found['levels']} levels in {plural(found['micro'], 'part')}"
+    micro = found["micro"]
+    parts = plural(micro, "part") if isinstance(micro, int) else f"{parts_words(micro)} parts"
+    deal = "" if found["deal"] == "even" else f" by {found['deal']}"
+    return f"{percent(found['drop'])}{deal} at {found['levels']} levels in {parts}"
 
 
 def chosen(tuned: dict[str, Any]) -> Table:

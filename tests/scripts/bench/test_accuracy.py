@@ -18,6 +18,8 @@ from pecia_tools.bench.accuracy import (
     last_words,
     passages_again,
     recalled,
+    sparse_work,
+    work_cells,
 )
 from pecia_tools.bench.predictions import (
     Predictions,
@@ -58,6 +60,20 @@ class Arithmetic(unittest.TestCase):
         found = differences(predictions([-1.0], [1]), predictions([-2.0], [1]))
         self.assertEqual(found["difference"], -1)
         self.assertTrue(math.isnan(found["difference_error"]))
+
+
+class Work(unittest.TestCase):
+    def test_sparse_attention_is_held_against_dense(self) -> None:
+        sparse = {
+            "attention_pairs": 30,
+            "dense_attention_pairs": 120,
+            "sent_bytes": 1_500_000,
+            "dense_sent_bytes": 2e6,
+            "rows": 7,
+        }
+        self.assertEqual(work_cells(sparse_work({"sparse": sparse})), ["25 %", "1.5 of 2.0"])
+        for report in ({}, {"sparse": None}, {"sparse": {**sparse, "dense_attention_pairs": 0}}):
+            self.assertEqual(work_cells(sparse_work(report)), ["–", "–"])
 
 
 class Results(ScriptTest):

@@ -27,7 +27,7 @@ class Names(ScriptTest):
 
     def test_an_unknown_one_is_refused(self) -> None:
         self.assert_refused("'mods'", "'modes'", call=lambda: main(["mods"]))
-        self.assert_refused("'x'", "modes, peers", call=lambda: main(["x"]))
+        self.assert_refused("'x'", "modes, needle, peers", call=lambda: main(["x"]))
 
 
 class Works(ScriptTest):

@@ -11,20 +11,24 @@ from pecia_tools.report.tuned_page import points
 from support import ScriptTest, quietly
 
 
-def sample(prompt: str, drop: float, levels: int, loss: float, retrieval: float) -> dict[str, Any]:
+def sample(prompt: str, drop: float, levels: int, loss: float, retrieval: float, deal: str = "even") -> dict[str, Any]:
     return {
-        "prompt": prompt, "tokens": 800, "drop": drop, "levels": levels, "micro": 2, "nll": 3 + loss,
+        "prompt": prompt, "tokens": 800, "drop": drop, "deal": deal, "levels": levels, "micro": 2,
+        "nll": 3 + loss,
         "loss": loss, "loss_error": 0.003, "same_answers": 0.75, "retrieval": retrieval, "ttft_s": 2 - drop,
     }  # fmt: skip
 
 
 def tuned() -> dict[str, Any]:
-    found = {"drop": 0.24, "levels": 3, "micro": 4, "loss": 0.0187, "ttft_s": 1.6, "retrieval": 0.91}
+    found = {
+        "drop": 0.24, "deal": "mass", "levels": 3, "micro": [4, 2], "loss": 0.0187, "ttft_s": 1.6,
+        "retrieval": 0.91,
+    }  # fmt: skip
     error = {"samples": 8, "mean_absolute_error": 0.0123, "noise": 0.0045, "accuracy": 0.66}
-    oracle = {"best": {**found, "micro": 1}, "models": found, "holds": True, "gap": 0.034}
+    oracle = {"best": {**found, "deal": "even", "micro": 1}, "models": found, "holds": True, "gap": 0.034}
     of_bucket = {"shortest": 700, "longest": 800, "dense_ttft_s": 2.0}
     return {
-        "schema": "pecia.tuned/3",
+        "schema": "pecia.tuned/4",
         "version": "1.2.3",
         "model": {"path": "models/<Made-up>", "config_sha256": "ab"},
         "grid": {"cp": 4, "tp": 1},
@@ -49,7 +53,7 @@ def tuned() -> dict[str, Any]:
             for prompt, loss in (("a", 0.01), ("b", 0.03))
             for levels in (2, 3)
             for drop in (0.1, 0.4)
-        ],
+        ] + [sample("a", 0.4, 2, 0.02, 0.4, "mass"), sample("b", 0.4, 2, 0.02, 0.4, "mass")],
     }  # fmt: skip
 
 
@@ -80,7 +84,7 @@ class TunedPageTest(ScriptTest):
             "loss 0.02 0.0167 yes",
             "80 % of dense TTFT 82 % no",
             "no setting meets it",
-            "24 % at 3 levels in 4 parts 0.0187 91 % 1.6 s 24 % at 3 levels in 1 part +3.4 %",
+            "24 % by mass at 3 levels in 4, 2 parts 0.0187 91 % 1.6 s 24 % at 3 levels in 1 part +3.4 %",
             "TTFT 1.5 s (not met; nearest)",
             "models/&lt;Made-up&gt;",
         ):
@@ -92,14 +96,17 @@ class TunedPageTest(ScriptTest):
 
     def test_takes_means_over_prompts(self) -> None:
         found = points(tuned())
-        self.assertEqual([(each.levels, each.drop) for each in found], [(2, 0.1), (2, 0.4), (3, 0.1), (3, 0.4)])
+        self.assertEqual(
+            [(each.levels, each.deal, each.drop) for each in found],
+            [(2, "even", 0.1), (2, "even", 0.4), (2, "mass", 0.4), (3, "even", 0.1), (3, "even", 0.4)],
+        )
         self.assertAlmostEqual(found[1].loss, 0.06)
         self.assertAlmostEqual(found[1].loss_error, 0.003 / 2**0.5)
 
     def test_refuses_other_files(self) -> None:
         for document in ({"schema": "pecia.tuned/1"}, [], {}):
             self.write(document)
-            with self.assertRaisesRegex(UserError, r"tuned\.json has not the schema pecia\.tuned/3"):
+            with self.assertRaisesRegex(UserError, r"tuned\.json has not the schema pecia\.tuned/4"):
                 report.main([str(self.file)])
         self.file.write_text("{", encoding="utf-8")
         with self.assertRaisesRegex(UserError, "a file that pecia tune or pecia plan --json wrote"):
