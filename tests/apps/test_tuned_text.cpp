@@ -14,15 +14,17 @@ TEST(TunedText, HasATableOfSettingsTheErrorsAndAChoiceForEachGoal) {
   tune::fit(tuned);
   const std::string text = tuned_text(tuned);
   EXPECT_THAT(text, HasSubstr("4 prompts of 1000 to 8000 tokens, means"));
-  EXPECT_THAT(text,
-              HasSubstr("  drop  levels  parts               loss  same answers  retrieval    "
-                        "TTFT s\n"));
+  EXPECT_THAT(text, HasSubstr("  drop    deal  levels  parts               loss  same answers  "
+                              "retrieval    TTFT s\n"));
   EXPECT_THAT(
       text,
-      HasSubstr(" dense                                                        88%      7.90 "));
-  EXPECT_THAT(text, HasSubstr("  0.00       2      1    0.0000 ± 0.0000          100%        88%"));
-  EXPECT_THAT(text, HasSubstr("  0.50       2      4    0.0660 ± 0.0035           75%        44%"));
-  EXPECT_THAT(text, HasSubstr("  0.90       3 "));
+      HasSubstr(
+          " dense                                                                88%      7.90 "));
+  EXPECT_THAT(
+      text, HasSubstr("  0.00    even       2      1    0.0000 ± 0.0000          100%        88%"));
+  EXPECT_THAT(
+      text, HasSubstr("  0.50    even       2      4    0.0660 ± 0.0035           75%        44%"));
+  EXPECT_THAT(text, HasSubstr("  0.90    even       3 "));
   EXPECT_THAT(text, HasSubstr("models of prompts that were held out, 40 samples: loss off by 0.0"));
   EXPECT_THAT(text,
               HasSubstr("goals with prompts that were held out: loss 0 kept (measured 0.0000)"));

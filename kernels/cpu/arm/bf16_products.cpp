@@ -7,6 +7,7 @@
 #include "kernels/cpu/arm/vectors.hpp"
 #include "kernels/cpu/attention/strip.hpp"
 #include "kernels/cpu/products/bf16_kernels.hpp"
+#include "kernels/cpu/products/lines_to_ask.hpp"
 
 namespace pecia::kernels::cpu {
 namespace {
@@ -59,32 +60,6 @@ void pack_panels(const PackBf16Args& args) {
         args.rows + column * args.row_stride, args, args.columns - column, packed_depth,
         args.packed + column / bf16_panel * bf16_panel * packed_depth + column % bf16_panel * 2);
 }
-
-/// Asks for the lines of some rows, a few with each step of a product.
-class LinesToAsk {
- public:
-  /// The product has `steps` steps.
-  LinesToAsk(const ComingRows& rows, int64_t steps)
-      : rows_(rows),
-        line_(static_cast<const char*>(rows.first)),
-        row_lines_((rows.row_bytes + 63) / 64),
-        left_(row_lines_ * rows.rows),
-        each_(steps > 0 ? (left_ + steps - 1) / steps : 0) {}
-
-  void step() {
-    for (int64_t i = 0; i < each_ && left_ > 0; ++i, --left_) {
-      ask_for(line_ + in_row_ * 64, 0);
-      if (++in_row_ < row_lines_) continue;
-      in_row_ = 0;
-      line_ += rows_.stride_bytes;
-    }
-  }
-
- private:
-  const ComingRows& rows_;
-  const char* line_;
-  int64_t row_lines_, left_, each_, in_row_ = 0;
-};
 
 /// `rows` rows of `depth` elements, as BFMMLA takes them: [depth / 4, pairs of rows, 2, 4]. There are
 /// zeros where there are no rows and no elements.
