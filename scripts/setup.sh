@@ -186,7 +186,7 @@ get_xgrammar() {
   cp "$list" "$folder/unpacked"
 }
 
-# The cross compiler and qemu-user are packages of this machine; those of arm64 are unpacked and installed nowhere.
+# The cross compiler and qemu-user are installed on this machine; packages of arm64 are only unpacked.
 get_aarch64() {
   if ! is_known_system; then
     echo "setup: the cross compiler and the arm64 packages are Debian's; on aarch64 itself scripts/setup.sh is enough" >&2

@@ -541,7 +541,7 @@ const std::vector<Setting> all_settings = {
     Setting{Geometry::disjoint, 0, {}, {2}, DType::bf16},
     Setting{Geometry::disjoint, 0.5, {}, {1}, DType::fp8},
     Setting{Geometry::nested, 0.55, 3, {2}, DType::fp8},
-    Setting{Geometry::disjoint, 0, 1, {1}, DType::fp32, 200},  // as many as a part has
+    Setting{Geometry::disjoint, 0, 1, {1}, DType::fp32, 200},  // all of a part
     Setting{Geometry::disjoint, 0.5, 1, {1}, DType::bf16, 5},
     Setting{Geometry::disjoint, 0.6, {}, {1}, DType::fp32, 50},
     Setting{Geometry::disjoint, 0.6, {}, {1}, DType::fp32, 0},

@@ -88,7 +88,7 @@ TEST(LevelRule, DropsOtherSharesOfTheKeysOfEachHead) {
   EXPECT_EQ(kept_cached(rule, 3, part, 0), 40);
   EXPECT_EQ(kept_cached(rule, 3, part, 1), 100) << "a head that drops nothing keeps all";
   EXPECT_EQ(kept_row_keys(rule, 2, part, 2), 3) << "the question's rows are never dropped";
-  EXPECT_EQ(kept_rows(rule, 2, part), 5) << "queries are those of all heads";
+  EXPECT_EQ(kept_rows(rule, 2, part), 5) << "all heads have the same queries";
   EXPECT_THROW(rule.kept_keys(2, 3), std::out_of_range);
 }
 

@@ -70,7 +70,16 @@ TEST(Grid, IsRefusedWhereLayersWithHeadsOfTheirOwnLackIt) {
                                   {"attention.sparse: csa", "gemma4_text", "leave"});
 }
 
-/// Before anything is read: shares of layers and heads are those of the model.
+/// What is open in a job is refused where it is settled.
+TEST(Grid, OpensStages) {
+  const std::vector<std::string> ones{"dp=1", "cp=1", "sp=1", "tp=1", "pp=auto"};
+  EXPECT_EQ(resolved(ones, 2).pp, 2);
+  EXPECT_EQ(resolved({"pp=auto"}, 2).pp, 1);
+  test::expect_error<Unsupported>([&] { resolved(ones, 2, {"batch.objective=ttft"}); },
+                                  {"parallel.pp above 1", "use objective: throughput"});
+}
+
+/// Before anything is read: shares go with the layers and heads of the model.
 TEST(Grid, TakesSharesOfLayersAndHeads) {
   const auto resolve = [](const std::string& drop, const std::string& geometry = "disjoint") {
     model::ModelConfig config = small_model();

@@ -11,7 +11,7 @@
 site_network=${site_network:-$([[ -e /sys/class/cxi ]] && echo slingshot || echo infiniband)}
 if [[ $site_network == slingshot ]]; then
   # NCCL reaches Slingshot by the plug-in aws-ofi-nccl alone, which has to be loaded. With this name NCCL ends where the
-  # plug-in is missing, and does not take TCP. The values are those of CSCS for Alps.
+  # plug-in is missing, and does not take TCP. CSCS gives these values for Alps.
   export NCCL_NET=${NCCL_NET:-AWS Libfabric}
   export NCCL_CROSS_NIC=${NCCL_CROSS_NIC:-1} NCCL_PROTO=${NCCL_PROTO:-^LL128}
   export FI_CXI_DEFAULT_CQ_SIZE=${FI_CXI_DEFAULT_CQ_SIZE:-131072} FI_CXI_DEFAULT_TX_SIZE=${FI_CXI_DEFAULT_TX_SIZE:-32768}

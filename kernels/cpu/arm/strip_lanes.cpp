@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
-/// The steps that are taken for every chunk of keys, in vectors; the others are those of
-/// plain_lanes(), which are rare, or loops that the compiler turns into vectors.
+/// The steps that are taken for every chunk of keys, in vectors. The others are rare, or loops that the
+/// compiler turns into vectors, and come from plain_lanes().
 
 #include "kernels/cpu/attention/strip_lanes.hpp"
 

@@ -98,7 +98,7 @@ struct BlockSums {
         if (2 * p + 1 < rows) vst1q_f32(to + stride, vreinterpretq_f32_f64(vzip2q_f64(a, b)));
       }
   }
-  /// The first `count` columns; all, if there are so many.
+  /// The first `count` columns; all from the width on.
   [[gnu::always_inline]] PECIA_BF16_CODE void load_some(const float* c, int64_t stride,
                                                         int64_t rows, int64_t count) {
     if (count >= columns) return load(c, stride, rows);
@@ -120,7 +120,7 @@ struct BlockSums {
   }
 };
 
-/// How many quads of columns fit the registers beside so many pairs of rows.
+/// How many quads of columns fit the registers beside this number of pairs of rows.
 constexpr int quads_beside(int pairs) {
   return pairs == 1 ? 8 : pairs <= 3 ? 4 : 2;
 }

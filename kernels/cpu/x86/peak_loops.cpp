@@ -113,12 +113,6 @@ void dot_amx(int64_t rounds) {
       : "cc", "memory");
 }
 
-std::string why_not(Isa needed) {
-  if (isa() >= needed) return "";
-  return isa_is_capped() ? "PECIA_MAX_ISA, or this CPU, does not have it"
-                         : "this CPU does not have it";
-}
-
 }  // namespace
 
 std::vector<PeakLoop> peak_loops(DType operands) {

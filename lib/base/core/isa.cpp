@@ -140,6 +140,12 @@ bool isa_is_capped() {
   return cap_of_environment() != nullptr;
 }
 
+std::string why_not(Isa needed) {
+  if (isa() >= needed) return "";
+  return isa_is_capped() ? "PECIA_MAX_ISA, or this CPU, does not have it"
+                         : "this CPU does not have it";
+}
+
 std::string why_no_amx() {
   return found().why_no_amx;
 }

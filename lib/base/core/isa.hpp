@@ -8,7 +8,7 @@
 
 namespace pecia {
 
-/// Each has all before it of its architecture, and every one of x86-64 comes after those of aarch64.
+/// Each has all before it of its architecture. aarch64 comes before x86-64.
 /// neon_bf16: products and conversions of bf16 (FEAT_BF16). amx_bf16: tiles of bf16 beside the
 /// vectors of avx512_bf16.
 enum class Isa { neon, neon_bf16, avx2, avx512, avx512_bf16, amx_bf16 };
@@ -24,6 +24,9 @@ Isa isa();
 
 /// Whether PECIA_MAX_ISA is set.
 bool isa_is_capped();
+
+/// Says why isa() is below `needed`: the CPU lacks it, or PECIA_MAX_ISA rules it out; "" if it is not.
+std::string why_not(Isa needed);
 
 /// Says why isa() is not amx_bf16: the CPU lacks it, PECIA_MAX_ISA rules it out, or the operating
 /// system refuses it; "" if isa() is amx_bf16.

@@ -74,7 +74,7 @@ struct Tuned {
   /// All levels, micros and deals, and the fine drops up to the largest that was measured: models say
   /// nothing beyond.
   Candidates candidates() const;
-  /// Gives the facts the deals of `layer_tokens`, for fine drops and those of `more`. Call it before
+  /// Gives the facts the deals of `layer_tokens`, for fine drops and for `more`. Call it before
   /// anything asks for times of deals other than even.
   void make_deals(const std::vector<double>& more = {});
   /// What the models expect of settings for a prompt of `tokens` tokens, where the loss is

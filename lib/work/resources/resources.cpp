@@ -148,6 +148,11 @@ void resolve_grid(const job::Job& job, const model::ModelConfig& config, int num
                   Resources& resources) {
   refuse_with_layers(job, config);
   resolve_degrees(job.parallel, num_ranks, resources);
+  if (!job.parallel.pp && resources.pp > 1) {  // it was open where the job was checked
+    job::Job settled = job;
+    settled.parallel.pp = resources.pp;
+    job::refuse_unimplemented(settled);
+  }
   model::layers_of_stages(config, resources.pp);  // refuses stages that the layers do not allow
   resources.ep = job.parallel.ep.value_or(1);
   resources.sparse = sparse_setting(job.attention);

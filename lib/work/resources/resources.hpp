@@ -68,7 +68,7 @@ struct Resources {
   }
 };
 
-/// Takes the shares that a job names: one of all layers, or those of each layer and their mean.
+/// Takes the shares that a job names: one for all layers, or one for each layer and their mean.
 void set_drops(const job::DropSetting& drop, parallel::SparseSetting& setting);
 
 /// Resolves degrees and modes, before any weight is read. dp × pp × cp × sp × tp is the number of ranks,
