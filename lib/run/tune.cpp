@@ -3,7 +3,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <iterator>
 #include <nlohmann/json.hpp>
 #include <set>
 #include <sstream>
@@ -142,10 +141,14 @@ std::vector<tune::Deal> deals_named(const std::string& names) {
 
 /// Even first. Nested levels keep the same tokens as keys and as queries, of all heads alike.
 std::vector<tune::Deal> deals_of(const TuneOptions& options, const tune::Tuned& facts) {
-  std::vector<tune::Deal> deals{tune::Deal::even};
-  if (facts.geometry == parallel::Geometry::disjoint)
-    std::ranges::copy_if(deals_named(options.deals), std::back_inserter(deals),
-                         [](tune::Deal deal) { return deal != tune::Deal::even; });
+  std::vector<tune::Deal> deals = deals_named(options.deals);
+  if (deals.size() > 1 && facts.geometry == parallel::Geometry::nested)
+    fail<InputError>(
+        "--deals {} with attention.geometry: nested, which keeps the same tokens for all heads; "
+        "use "
+        "--deals even, or geometry: disjoint",
+        options.deals);
+  std::ranges::sort(deals);
   return deals;
 }
 

@@ -226,6 +226,7 @@ class TuneTest(RunTest):
             (["--drops", "0.5", "--deals", "even"], RANKS, r"3 prompts with 1 settings are 3 samples"),
             (["--deals", "mass"], RANKS, r"--deals lacks even"),
             (["--deals", "even,odd"], RANKS, r"--deals has 'odd'; a deal is even, spread or mass"),
+            (["--deals", "even,mass", "--set", "attention.geometry=nested"], RANKS, r"use --deals even"),
             (["--set", "attention.pipeline=[4, 2]"], RANKS, r"tune chooses a number for each level"),
             (["--set", "attention.levels=3"], RANKS, r"attention\.levels: 3 is nothing to tune"),
             (["--set", f"model.path={MODEL}"], RANKS, r"the model has 2 layers of attention, and"),
