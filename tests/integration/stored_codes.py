@@ -275,7 +275,7 @@ def write_model(
 
 HYBRID_LAYERS = "M*E-"
 LATENT = 128
-MAMBA = {"mamba_num_heads": 8, "mamba_head_dim": 16, "n_groups": 2, "ssm_state_size": 16, "conv_kernel": 4}
+MAMBA = {"mamba_num_heads": 8, "mamba_head_dim": 32, "n_groups": 2, "ssm_state_size": 16, "conv_kernel": 4}
 HYBRID_CONFIG: dict[str, Any] = {
     "architectures": ["NemotronHForCausalLM"],
     "model_type": "nemotron_h",
@@ -290,7 +290,7 @@ HYBRID_CONFIG: dict[str, Any] = {
     "layer_norm_epsilon": 1e-5,
     "mlp_hidden_act": "relu2",
     "tie_word_embeddings": False,
-    "torch_dtype": "float16",
+    "torch_dtype": "float32",  # of what is widened
     "n_routed_experts": EXPERTS,
     "num_experts_per_tok": 2,
     "moe_intermediate_size": EXPERT_FFN,
@@ -300,11 +300,9 @@ HYBRID_CONFIG: dict[str, Any] = {
 }
 
 
-def write_hybrid(
-    folder: Path, plain_folder: Path, form: Form, quantization: dict[str, Any], codes_of_mamba: bool = False
-) -> None:
-    """A model with a layer of Mamba-2, which stays numbers unless asked otherwise, one of attention, experts that
-    work on latents, and a feed-forward, all in a form; and the same model as numbers."""
+def write_hybrid(folder: Path, plain_folder: Path, form: Form, quantization: dict[str, Any]) -> None:
+    """A model with a layer of Mamba-2, one of attention, experts that work on latents, and a feed-forward, all in a
+    form; and the same model as numbers."""
     draw = np.random.default_rng(7)
     tensors: dict[str, Any] = {}
     plain: dict[str, np.ndarray] = {}
@@ -329,11 +327,8 @@ def write_hybrid(
         mixer = f"{prefix}mixer."
         if kind == "M":
             channels = inner + 2 * of_groups
-            for module, out, inputs in (("in_proj", inner + channels + heads, HIDDEN), ("out_proj", HIDDEN, inner)):
-                if codes_of_mamba:
-                    add_codes(mixer + module, out, inputs)
-                else:
-                    add(f"{mixer}{module}.weight", draw.normal(0, 1, (out, inputs)) / np.sqrt(inputs))
+            add_codes(f"{mixer}in_proj", inner + channels + heads, HIDDEN)
+            add_codes(f"{mixer}out_proj", HIDDEN, inner)
             add(f"{mixer}conv1d.weight", draw.normal(0, 0.6, (channels, 1, MAMBA["conv_kernel"])))
             add(f"{mixer}conv1d.bias", draw.normal(0, 0.3, channels))
             add(f"{mixer}norm.weight", draw.uniform(0.5, 1.5, inner))
@@ -359,11 +354,63 @@ def write_hybrid(
             add_codes(f"{mixer}down_proj", HIDDEN, FFN)
     for where, stored, config in (
         (folder, tensors, {**HYBRID_CONFIG, "quantization_config": quantization}),
-        (plain_folder, plain, {**HYBRID_CONFIG, "torch_dtype": "float32"}),
+        (plain_folder, plain, HYBRID_CONFIG),
     ):
         where.mkdir(parents=True)
         write_safetensors(where / "model.safetensors", stored)
         (where / "config.json").write_text(json.dumps(config))
+
+
+def read_safetensors(path: Path) -> dict[str, np.ndarray]:
+    """Tensors of fp32 and bf16, as fp32."""
+    raw = path.read_bytes()
+    end = 8 + int.from_bytes(raw[:8], "little")
+    tensors = {}
+    for name, entry in json.loads(raw[8:end]).items():
+        if name == "__metadata__":
+            continue
+        first, last = entry["data_offsets"]
+        content = raw[end + first : end + last]
+        if entry["dtype"] == "BF16":
+            values = (np.frombuffer(content, np.uint16).astype(np.uint32) << 16).view(np.float32)
+        else:
+            values = np.frombuffer(content, {"F32": np.float32}[entry["dtype"]])
+        tensors[name] = values.reshape(entry["shape"])
+    return tensors
+
+
+# What quantisers leave out: routers, and what makes decays and gates of whole rows where these are by themselves.
+LEFT_OUT = (".mlp.gate", ".mixer.gate", ".router.layer", ".in_proj_ba", ".in_proj_a", ".in_proj_b", "shared_expert_gate")
+
+
+def write_family(
+    golden: Path, folder: Path, plain_folder: Path, form: Form, unit: int, quantization: dict[str, Any]
+) -> int:
+    """A golden checkpoint with other numbers: all matrices of its layers that quantisers take are in a form, for which
+    `unit` divides the inputs; and the same model as numbers. Returns how many matrices are codes."""
+    draw = np.random.default_rng(11)
+    tensors: dict[str, Any] = {}
+    plain: dict[str, np.ndarray] = {}
+    count = 0
+    for name, values in sorted(read_safetensors(golden / "model.safetensors").items()):
+        module = name.removesuffix(".weight")
+        takes = ".layers." in name and name.endswith(".weight") and values.ndim == 2
+        # Zeros of eight rows share a word.
+        fits = takes and values.shape[0] % 8 == 0 and values.shape[1] % unit == 0
+        if not fits or module.endswith(LEFT_OUT):
+            tensors[name] = plain[name] = values
+            continue
+        made, numbers_of = form(draw, *values.shape)
+        tensors.update({f"{module}.{end}": tensor for end, tensor in made.items()})
+        plain[name] = numbers_of.astype(np.float32)
+        count += 1
+    config = json.loads((golden / "config.json").read_text())
+    for where, stored, more in ((folder, tensors, {"quantization_config": quantization}), (plain_folder, plain, {})):
+        where.mkdir(parents=True)
+        write_safetensors(where / "model.safetensors", stored)
+        types = {"torch_dtype": "float32", "dtype": "float32"}
+        (where / "config.json").write_text(json.dumps({**config, **types, **more}))
+    return count
 
 
 def write_config(folder: Path, dtype: str, quantization: dict[str, Any] | None, mixture: bool = False) -> None:

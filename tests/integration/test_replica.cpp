@@ -51,6 +51,11 @@ class Machine {
                           .rank = world.rank(),
                           .weights = DType::fp32,
                           .memory_bytes = int64_t{1} << 30,
+                          .traits = {.recurrence_pace =
+                                         [this](int64_t key_dim, int64_t value_dim) {
+                                           return compute_.backend->recurrence_pace(
+                                               key_dim, value_dim, *compute_.stream);
+                                         }},
                           .replica = settings}) {}
 
   /// Feeds the next `count` tokens of sequence 0; nothing is sampled.
@@ -149,6 +154,12 @@ class Machine {
   }
   const model::ModelConfig& config() const { return config_; }
   execute::Replica& replica() { return replica_; }
+  int64_t num_spans(std::string_view name) const {
+    int64_t count = 0;
+    for (const report::Stage& stage : compute_.recorder.stages())
+      if (stage.name == name) count += stage.count;
+    return count;
+  }
 
  private:
   /// Of all rows, so that all go through the whole last layer.
@@ -404,6 +415,23 @@ TEST(Replica, SendsByRacksWhatItsPhantomSends) {
       EXPECT_EQ(2 * bytes.at(1), bytes.at(0)) << "sums cross to one of two servers";
     }
   }
+}
+
+/// Where messages take no time, a state travels in groups of its heads, and the recurrence runs once
+/// for each.
+TEST(Replica, PassesStatesOnInGroupsOfHeadsWhereMessagesAreShort) {
+  const auto comm = world();
+  if (comm->size() == 1) GTEST_SKIP() << "one rank passes no state on";
+  std::map<double, int64_t> runs;
+  for (const double exchange_s : {1e-9, 1.0}) {
+    execute::Replica::Settings settings{.kv_tokens = 5000, .states = 2};
+    settings.link_costs.exchange_s = exchange_s;
+    Machine machine(*comm, golden("qwen35-tied"), settings);
+    machine.feed(61, AttentionExchange::pass_kv, Sharding::base);
+    runs[exchange_s] = static_cast<int64_t>(
+        comm->all_reduce_sum(static_cast<double>(machine.num_spans("recurrence"))));
+  }
+  EXPECT_GT(runs.at(1e-9), runs.at(1.0));
 }
 
 /// Two levels, KV heads that the ranks divide: each rank attends all rows of its heads, as in

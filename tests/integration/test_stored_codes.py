@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 import stored_codes as forms
-from harness import DONE, REFUSED, RunTest, random_requests
+from harness import ALL_CASES, DONE, REFUSED, SOURCE, RunTest, random_requests
 
 GENERATION: dict[str, Any] = {"max_new_tokens": 6, "ignore_eos": True, "logprobs": 1, "prompt_logprobs": 1}
 REQUESTS = 4
@@ -89,6 +89,34 @@ WIDENED = {
         "no products on CPUs take codes of fp8",
     ),
 }
+
+# Forms that small models have, with what divides the inputs of their matrices.
+OF_FAMILIES: dict[str, tuple[forms.Form, dict[str, Any], int]] = {
+    "nvfp4": (*KEPT["nvfp4-modelopt"][:2], 16),
+    "int8": (*KEPT["int8"][:2], 1),
+    "fp8-blocks": (
+        forms.fp8(16, "weight_scale_inv"),
+        {"quant_method": "fp8", "fmt": "e4m3", "weight_block_size": [16, 16]},
+        1,
+    ),
+    "gptq-32": (forms.gptq(32), gptq_config(32), 32),
+}
+FORMS_OF_FAMILIES = list(OF_FAMILIES)
+GOLDENS = SOURCE / "tests" / "goldens"
+FAMILIES = [
+    "qwen3next-delta",
+    "qwen35-tied",
+    "qwen35moe-stacked",
+    "granitehybrid-dense",
+    "granitehybrid-experts",
+    "nemotronh-blocks",
+    "phi3-longrope",
+    "glm-partial-rope",
+    "internlm2",
+    "deepseek3-groups",
+    "glm4moelite-direct",
+    "mistral4-temperature",
+]
 
 
 class StoredCodesTest(RunTest):
@@ -191,7 +219,7 @@ class StoredCodesTest(RunTest):
                     self.expect_close(self.logprobs(job), wanted)
 
     def test_a_hybrid_gives_the_answers_of_its_numbers(self) -> None:
-        """Attention, feed-forwards and experts of latents are codes; recurrent layers are numbers."""
+        """Also of its recurrent layers, but for what makes decays, which shares a module with the rest."""
         for name in ("nvfp4-modelopt", "nvfp4", "awq-32"):
             form, config, held = KEPT[name]
             forms.write_hybrid(self.folder / name, self.folder / f"{name}-plain", form, config)
@@ -204,15 +232,41 @@ class StoredCodesTest(RunTest):
                     job = self.job_of(self.folder / name, f"{name}-{words}", **layout)
                     ranks = layout.get("tp", 1) * layout.get("sp", 1) * layout.get("cp", 1)
                     said = self.run_job(job, ranks)
-                    self.assertNotIn("widened", said)
+                    self.assertRegex(said, r"weights of recurrent a are stored as .* its products take numbers")
+                    self.assertEqual(said.count("widened"), 1)
                     self.assertIn(held, self.report(job)["model"]["weights"])
                     self.expect_close(self.logprobs(job), wanted, 3e-4)
 
-    def test_codes_of_recurrent_layers_are_refused_by_name(self) -> None:
-        form, config, _ = KEPT["nvfp4-modelopt"]
-        forms.write_hybrid(self.folder / "model", self.folder / "plain", form, config, codes_of_mamba=True)
-        said = self.run_job(self.job_of(self.folder / "model", "job"), 1, expect=REFUSED)
-        self.assertIn("layers.0.mixer.in_proj' is stored as codes", said)
+    def test_families_give_the_answers_of_their_numbers(self) -> None:
+        """Also where a module has the rows of several matrices, or a matrix is made of others (kv_b of latents)."""
+        rounds = FORMS_OF_FAMILIES if ALL_CASES else FORMS_OF_FAMILIES[:1]
+        for first in range(len(rounds)):
+            for index, family in enumerate(FAMILIES):
+                name = FORMS_OF_FAMILIES[(first + index) % len(FORMS_OF_FAMILIES)]
+                form, config, unit = OF_FAMILIES[name]
+                folder = self.folder / f"{family}-{name}"
+                plain = self.folder / f"{family}-{name}-plain"
+                count = forms.write_family(GOLDENS / family, folder, plain, form, unit, config)
+                self.assertGreater(count, 5)
+                wanted_job = self.job_of(plain, f"{folder.name}-wanted")
+                self.run_job(wanted_job, 1)
+                wanted = self.logprobs(wanted_job)
+                for layout in ({}, {"tp": 2}, {"sp": 2}):
+                    with self.subTest(family=family, form=name, layout=layout):
+                        job = self.job_of(folder, f"{folder.name}-{'-'.join(layout)}", **layout)
+                        self.run_job(job, max([1, *layout.values()]))
+                        self.expect_close(self.logprobs(job), wanted, 3e-4)
+
+    def test_a_hybrid_gives_the_bits_of_one_rank_where_asked(self) -> None:
+        form, config, unit = OF_FAMILIES["nvfp4"]
+        forms.write_family(GOLDENS / "qwen35-tied", self.folder / "model", self.folder / "plain", form, unit, config)
+        found = []
+        for layout in ({}, {"cp": 2}, {"tp": 2}):
+            job = self.job_of(self.folder / "model", f"bits-{'-'.join(layout)}", reproducible="layout", **layout)
+            self.run_job(job, max([1, *layout.values()]))
+            found.append(self.logprobs(job))
+        for other in found[1:]:
+            np.testing.assert_array_equal(other, found[0])
 
     def test_what_no_product_takes_is_widened_and_said(self) -> None:
         for name, (form, config, why) in WIDENED.items():

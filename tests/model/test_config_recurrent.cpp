@@ -316,9 +316,7 @@ TEST(RecurrentLayers, RefuseWhatContradictsItselfOrIsUnknown) {
   EXPECT_THAT(unsupported("granitemoehybrid", R"({"layer_types": null})"),
               HasSubstr("so no layer has attention"));
   for (const char* keys : {R"({"attention_bias": true})", R"({"attn_output_gate": false})",
-                           R"({"output_gate_type": "sigmoid"})", R"({"hidden_act": "gelu"})",
-                           R"({"quantization_config": {"quant_method": "gptq", "bits": 4,
-                               "group_size": 32, "desc_act": false, "sym": true}})"})
+                           R"({"output_gate_type": "sigmoid"})", R"({"hidden_act": "gelu"})"})
     EXPECT_NE(unsupported("qwen3_5_text", keys), "") << keys;
   EXPECT_THAT(unsupported("granitemoehybrid", R"({"mamba_proj_bias": true})"),
               HasSubstr("mamba_proj_bias is true"));

@@ -91,7 +91,6 @@ TEST(Quantization, RefusesWhatIsNotImplementedByName) {
               HasSubstr("version is \"gemv\""));
   EXPECT_THAT(refusal(R"({"quant_method": "awq", "bits": 8})"), HasSubstr("bits is 8"));
   EXPECT_THAT(refusal(R"({"quant_method": "fp8", "fmt": "e5m2"})"), HasSubstr("fmt is \"e5m2\""));
-  EXPECT_THAT(refusal(gptq_64, "phi3"), HasSubstr("packs projections"));
 }
 
 std::string compressed(const std::string& format, const std::string& weights,
@@ -215,6 +214,17 @@ TEST(CodeUse, KeepsNvfp4WhereNoCutDividesABlockAlsoForTheBitsOfLayouts) {
   EXPECT_EQ(resident_row_bytes(config, DType::nvfp4, 640), 640 / 2 + 640 / 16);
   EXPECT_THAT(why_widened(config, MatrixKind::down, codes_kept(config, 16, false, 1, true)),
               HasSubstr("16 parts of a row of 640"));
+}
+
+TEST(CodeUse, KeepsRowsOfOtherMatricesModulesWhereTheyFollowEachOther) {
+  const CodeUse use = codes_kept(read("llama", gptq_64), 1, false, 1, false);
+  const ModelConfig phi3 = read("phi3", gptq_64), internlm2 = read("internlm2", gptq_64);
+  for (const MatrixKind kind : {MatrixKind::k, MatrixKind::gate, MatrixKind::up})
+    EXPECT_EQ(resident_code(phi3, kind, use), DType::int4);
+  EXPECT_EQ(resident_code(internlm2, MatrixKind::gate, use), DType::int4);
+  EXPECT_EQ(resident_code(internlm2, MatrixKind::k, use), std::nullopt);  // by KV head
+  EXPECT_EQ(why_widened(internlm2, MatrixKind::k, use),
+            "its rows lie between those of another matrix");
 }
 
 TEST(CodeUse, CountsTheBytesThatCodesSave) {

@@ -350,28 +350,15 @@ ModelConfig config_of(const JsonSection& all, const FilesBeside& beside) {
   read_unrotated_temperature(file, traits, config);
   limit_to_first_chunk(file, config);
   config.stored_dtype = read_stored_dtype(file);
-  const bool packs = !traits.names.qkv.empty() || !traits.names.gate_up.empty();
-  config.quantization =
-      read_quantization(file, beside.quantization, packs, traits.gate_up_rows_alternate);
-  const bool joins_experts = traits.packed_experts && !traits.gate_up_rows_alternate;
-  if (config.quantization && (config.latent || joins_experts))
-    file.refuse<Unsupported>(
-        "quantization_config",
-        fmt::format("and codes with {} are not implemented; use a checkpoint in bf16, with "
-                    "model.dtype to round it",
-                    config.latent ? "latent attention" : "all experts in one tensor"));
+  config.quantization = read_quantization(file, beside.quantization, traits.gate_up_rows_alternate);
+  if (config.quantization && traits.packed_experts && !traits.gate_up_rows_alternate)
+    file.refuse<Unsupported>("quantization_config",
+                             "and codes with all experts in one tensor are not implemented; use a "
+                             "checkpoint in bf16, with model.dtype to round it");
   if (traits.full_head_dim > 0 && config.quantization)
     file.refuse<Unsupported>("quantization_config",
                              "and codes of layers with heads of their own are not implemented; use "
                              "a checkpoint in bf16, with model.dtype to round it");
-  // Rows of these are read in turn, and codes only as whole matrices.
-  const bool splits_rows = traits.gate_in_queries || !traits.names.shared_gate_up.empty();
-  if (config.recurrent && config.quantization && splits_rows)
-    file.refuse<Unsupported>(
-        "quantization_config",
-        fmt::format("and codes of {}, whose matrices have rows of several projections, are not "
-                    "implemented; use a checkpoint in bf16, with model.dtype to round it",
-                    traits.model_type));
   config.stop_token_ids = read_stop_tokens(file, traits, beside.generation, config.vocab);
   return config;
 }

@@ -200,6 +200,8 @@ constexpr std::array presets{
            "max_position_embeddings": 163840, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
            "rope_scaling": {"type": "yarn", "factor": 40.0, "beta_fast": 32.0, "beta_slow": 1.0,
            "mscale": 1.0, "mscale_all_dim": 1.0, "original_max_position_embeddings": 4096},
+           "quantization_config": {"quant_method": "fp8", "fmt": "e4m3",
+           "activation_scheme": "dynamic", "weight_block_size": [128, 128]},
            "torch_dtype": "bfloat16", "eos_token_id": 1})"},
     Preset{"glm-4.7-flash",
            R"({"model_type": "glm4_moe_lite", "vocab_size": 154880, "hidden_size": 2048,

@@ -212,10 +212,10 @@ int64_t StoredQuantization::shared_by() const {
 }
 
 std::optional<StoredQuantization> read_quantization(const JsonSection& file,
-                                                    const JsonSection* beside, bool packs,
+                                                    const JsonSection* beside,
                                                     bool packed_experts) {
-  constexpr std::string_view packing =
-      "and is not implemented for a family that packs projections into one matrix";
+  constexpr std::string_view only_mxfp4 =
+      "and only quant_method mxfp4 is implemented for this family";
   for (const char* key : {"quantization_config", "compression_config"}) {
     const nlohmann::json* const value = file.find(key);
     if (value == nullptr || value->is_null() || *value == false || *value == 0) continue;
@@ -224,9 +224,8 @@ std::optional<StoredQuantization> read_quantization(const JsonSection& file,
         section->text("quant_method").value_or(key[0] == 'c' ? "compressed-tensors" : "");
     if (packed_experts) {
       if (method == "mxfp4") return StoredQuantization{};
-      file.refuse<Unsupported>(key, "and only quant_method mxfp4 is implemented for this family");
+      file.refuse<Unsupported>(key, only_mxfp4);
     }
-    if (packs) file.refuse<Unsupported>(key, packing);
     if (method == "gptq") return gptq(*section);
     if (method == "awq") return awq(*section);
     if (method == "compressed-tensors") return compressed_tensors(*section);
@@ -238,7 +237,7 @@ std::optional<StoredQuantization> read_quantization(const JsonSection& file,
   }
   const auto of_modelopt = beside != nullptr ? beside->section("quantization") : std::nullopt;
   if (!of_modelopt || !of_modelopt->text("quant_algo")) return {};
-  if (packs || packed_experts) beside->refuse<Unsupported>("quantization", packing);
+  if (packed_experts) beside->refuse<Unsupported>("quantization", only_mxfp4);
   return modelopt(*of_modelopt);
 }
 

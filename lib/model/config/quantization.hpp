@@ -55,10 +55,8 @@ struct StoredQuantization {
 /// Reads quantization_config or compression_config. Lists of modules that are left out are not read,
 /// since the types of a module's tensors say whether it is. Throws Unsupported naming the key and the value
 /// that are not implemented. `beside`: hf_quant_config.json, in which older checkpoints of modelopt say
-/// it; null if there is none. `packs`: the family packs several projections into a tensor.
-/// `packed_experts`: experts.
+/// it; null if there is none. `packed_experts`: the family packs experts into a tensor.
 std::optional<StoredQuantization> read_quantization(const JsonSection& file,
-                                                    const JsonSection* beside, bool packs,
-                                                    bool packed_experts);
+                                                    const JsonSection* beside, bool packed_experts);
 
 }  // namespace pecia::model

@@ -5,6 +5,7 @@
 #include <cstring>
 
 #include "lib/model/config/family.hpp"
+#include "lib/model/weights/quantized_matrix.hpp"
 #include "lib/model/weights/weight_names.hpp"
 
 namespace pecia::model {
@@ -23,15 +24,25 @@ void transpose(const TensorView& from, int64_t bytes, std::byte* to) {
 }  // namespace
 
 void read_latent_up(const ModelConfig& config, WeightLoader& loader, int64_t layer,
-                    parallel::WeightCut cut, device::ThreadPool& pool,
+                    parallel::WeightCut cut, std::optional<DType> dtype, device::ThreadPool& pool,
                     std::vector<device::Buffer>& memory, LatentWeights& weights) {
   const LatentConfig& latent = config.latent.value();
   const int64_t of_head = latent.nope_dim + latent.value_dim;
-  const std::string name =
-      layer_name(layer, std::string(traits_of(config.family).names.kv_up) + ".weight");
-  const TensorView all = loader.matrix(name, config.num_heads * of_head, latent.kv_rank);
+  const std::string module = layer_name(layer, traits_of(config.family).names.kv_up);
   const parallel::RowRange outputs = unit_part(config, CutUnit::output_heads, cut);
   const int64_t first = outputs.begin / latent.value_dim, heads = outputs.size() / latent.value_dim;
+  const parallel::RowRange rows{first * of_head, (first + heads) * of_head};
+  const int64_t all_rows = config.num_heads * of_head;
+  std::vector<device::Buffer> widened;
+  TensorView all;
+  if (!config.quantization || loader.has_numbers(module + ".weight"))
+    all = loader.matrix(module + ".weight", all_rows, latent.kv_rank)
+              .slice_rows(rows.begin, rows.size());
+  else
+    all = QuantizedMatrix(loader, module, all_rows, latent.kv_rank, *config.quantization)
+              .numbers({rows}, {0, latent.kv_rank},
+                       dtype.value_or(config.stored_dtype.value_or(DType::bf16)), pool, widened)
+              .weight;
 
   const int64_t bytes = size_of(all.dtype());
   const auto make = [&](int64_t rows, int64_t columns) {
@@ -45,7 +56,7 @@ void read_latent_up(const ModelConfig& config, WeightLoader& loader, int64_t lay
   pool.run(
       [&](int) {
         for (int64_t head; (head = next.fetch_add(1)) < heads;) {
-          const int64_t row = (first + head) * of_head;
+          const int64_t row = head * of_head;
           const TensorView of_keys = all.slice_rows(row, latent.nope_dim);
           transpose(of_keys, bytes, static_cast<std::byte*>(keys.row(head * latent.kv_rank)));
           std::memcpy(own_keys.row(head * latent.nope_dim), of_keys.data(),

@@ -294,17 +294,23 @@ LinearWeight::Part QuantizedMatrix::codes(RowRange rows, RowRange columns, devic
           TensorView(scales, DType::fp32, {rows.size(), of_row})};
 }
 
-LinearWeight::Part QuantizedMatrix::numbers(RowRange rows, RowRange columns, DType type,
-                                            device::ThreadPool& pool,
+LinearWeight::Part QuantizedMatrix::numbers(const std::vector<RowRange>& rows, RowRange columns,
+                                            DType type, device::ThreadPool& pool,
                                             std::vector<device::Buffer>& memory) const {
   const int64_t row_size = columns.size() * size_of(type);
-  std::byte* const made = memory.emplace_back(rows.size() * row_size).as<std::byte>();
-  for_each_row(pool, rows.size(), [&](int64_t i) {
-    for (int64_t column = 0; column < columns.size(); ++column)
-      store_from_float(made + i * row_size, type, column,
-                       number(rows.begin + i, columns.begin + column));
-  });
-  return {TensorView(made, type, {rows.size(), columns.size()}), TensorView()};
+  int64_t count = 0;
+  for (const RowRange& block : rows) count += block.size();
+  std::byte* const made = memory.emplace_back(count * row_size).as<std::byte>();
+  std::byte* to = made;
+  for (const RowRange& block : rows) {
+    for_each_row(pool, block.size(), [&](int64_t i) {
+      for (int64_t column = 0; column < columns.size(); ++column)
+        store_from_float(to + i * row_size, type, column,
+                         number(block.begin + i, columns.begin + column));
+    });
+    to += block.size() * row_size;
+  }
+  return {TensorView(made, type, {count, columns.size()}), TensorView()};
 }
 
 }  // namespace pecia::model

@@ -28,9 +28,10 @@ class QuantizedMatrix {
   LinearWeight::Part codes(parallel::RowRange rows, parallel::RowRange columns,
                            device::ThreadPool& pool, std::vector<device::Buffer>& memory) const;
 
-  /// The same as numbers of a type, rounded from fp32.
-  LinearWeight::Part numbers(parallel::RowRange rows, parallel::RowRange columns, DType type,
-                             device::ThreadPool& pool, std::vector<device::Buffer>& memory) const;
+  /// Blocks of rows, one after the other, as numbers of a type, rounded from fp32.
+  LinearWeight::Part numbers(const std::vector<parallel::RowRange>& rows,
+                             parallel::RowRange columns, DType type, device::ThreadPool& pool,
+                             std::vector<device::Buffer>& memory) const;
 
  private:
   /// number = least + code · step

@@ -1,74 +1,16 @@
 // SPDX-License-Identifier: Apache-2.0
 #include "lib/model/weights/read_codes.hpp"
 
-#include "lib/model/config/family.hpp"
+#include <cstring>
+
 #include "lib/model/weights/convert.hpp"
 #include "lib/model/weights/quantized_matrix.hpp"
+#include "lib/model/weights/stored_rows.hpp"
 
 namespace pecia::model {
 namespace {
 
-/// The module's name in its layer. Those of experts have {} for the expert.
-std::string_view module_of(const WeightNames& names, MatrixKind kind) {
-  switch (kind) {
-    case MatrixKind::q:
-      return names.q;
-    case MatrixKind::k:
-      return names.k;
-    case MatrixKind::v:
-      return names.v;
-    case MatrixKind::q_down:
-    case MatrixKind::kv_down:
-    case MatrixKind::key_up:
-    case MatrixKind::value_up:
-    case MatrixKind::head_keys:
-    case MatrixKind::recurrent_q:
-    case MatrixKind::recurrent_k:
-    case MatrixKind::recurrent_v:
-    case MatrixKind::recurrent_z:
-    case MatrixKind::recurrent_a:
-    case MatrixKind::recurrent_b:
-    case MatrixKind::recurrent_o:
-      break;  // config.cpp refuses codes of latents, and those of recurrences are never codes
-    case MatrixKind::attention_gate:
-      return names.attention_gate;
-    case MatrixKind::o:
-      return names.o;
-    case MatrixKind::gate:
-      return names.gate;
-    case MatrixKind::up:
-      return names.up;
-    case MatrixKind::down:
-      return names.down;
-    case MatrixKind::router:
-      return names.router;
-    case MatrixKind::to_latents:
-      return names.to_latents;
-    case MatrixKind::from_latents:
-      return names.from_latents;
-    case MatrixKind::expert_gate:
-      return names.expert_gate;
-    case MatrixKind::expert_up:
-      return names.expert_up;
-    case MatrixKind::expert_down:
-      return names.expert_down;
-    case MatrixKind::shared_gate:
-      return names.shared_gate;
-    case MatrixKind::shared_up:
-      return names.shared_up;
-    case MatrixKind::shared_down:
-      return names.shared_down;
-    case MatrixKind::shared_row_gate:
-      return names.shared_row_gate;
-    case MatrixKind::second_gate:
-      return names.second_gate;
-    case MatrixKind::second_up:
-      return names.second_up;
-    case MatrixKind::head:
-      return names.head;
-  }
-  return "";
-}
+using parallel::RowRange;
 
 /// Some programs write a bias of zeros for every module. It is no left-over.
 void pass_over_zeros(WeightLoader& loader, const std::string& name, int64_t size) {
@@ -80,27 +22,47 @@ void pass_over_zeros(WeightLoader& loader, const std::string& name, int64_t size
                        loader.file_of(name), name);
 }
 
-/// The module's name in the checkpoint.
-std::string stored_name(const ModelConfig& config, int64_t layer, MatrixKind kind, int64_t expert) {
-  const std::string_view module = module_of(traits_of(config.family).names, kind);
-  return layer_name(layer, fmt::format(fmt::runtime(module), expert));
-}
-
 /// Checks the matrices of an expert that another rank holds, so that they are no left-overs.
 void pass_over_expert(const ModelConfig& config, WeightLoader& loader, int64_t layer,
                       int64_t expert) {
   for (const MatrixKind kind :
        {MatrixKind::expert_gate, MatrixKind::expert_up, MatrixKind::expert_down}) {
-    const std::string name = stored_name(config, layer, kind, expert);
-    if (num_matrices(config, kind, layer) == 0 || loader.has_numbers(name + ".weight")) continue;
+    if (num_matrices(config, kind, layer) == 0 || !is_stored_as_codes(config, kind)) continue;
+    const StoredRows from = stored_rows(config, kind, layer, expert);
+    if (loader.has_numbers(from.module + ".weight")) continue;
     const MatrixRole& role = role_of(kind);
-    const int64_t out = role.out(config);
-    const QuantizedMatrix stored(loader, name, out, role.in(config), *config.quantization);
+    const QuantizedMatrix stored(loader, from.module, from.rows, role.in(config),
+                                 *config.quantization);
     if (role.has_bias(config))
-      loader.vector(name + ".bias", out);
+      loader.vector(from.module + ".bias", from.rows);
     else
-      pass_over_zeros(loader, name + ".bias", out);
+      pass_over_zeros(loader, from.module + ".bias", from.rows);
   }
+}
+
+/// Some elements of a vector, one range after the other.
+TensorView elements_of(const TensorView& vector, const std::vector<RowRange>& ranges,
+                       std::vector<device::Buffer>& memory) {
+  if (ranges.size() == 1) return vector.slice_rows(ranges.front().begin, ranges.front().size());
+  const int64_t bytes = size_of(vector.dtype());
+  int64_t count = 0;
+  for (const RowRange& range : ranges) count += range.size();
+  const TensorView made(memory.emplace_back(count * bytes).data(), vector.dtype(), {count});
+  auto* to = static_cast<std::byte*>(made.data());
+  for (const RowRange& range : ranges) {
+    std::memcpy(to, vector.slice_rows(range.begin, range.size()).data(), range.size() * bytes);
+    to += range.size() * bytes;
+  }
+  return made;
+}
+
+/// Row `index` of the ranges, one after the other.
+int64_t row_at(const std::vector<RowRange>& ranges, int64_t index) {
+  for (const RowRange& range : ranges) {
+    if (index < range.size()) return range.begin + index;
+    index -= range.size();
+  }
+  fail<InvalidArgument>("row {} after the last", index);
 }
 
 }  // namespace
@@ -109,7 +71,7 @@ void read_codes(const ModelConfig& config, WeightLoader& loader, int64_t layer,
                 parallel::WeightCut cut, const CodeUse& use, std::optional<DType> dtype,
                 device::ThreadPool& pool, std::vector<device::Buffer>& memory, LayerWeights& to) {
   const DType wide = dtype.value_or(config.stored_dtype.value_or(DType::bf16));
-  parallel::RowRange held;
+  RowRange held;
   if (!to.mixture.experts.empty()) {
     held = experts_of(config, cut);
     for (int64_t expert = 0; expert < config.experts->count; ++expert)
@@ -119,31 +81,31 @@ void read_codes(const ModelConfig& config, WeightLoader& loader, int64_t layer,
   int64_t expert = held.begin;
   to.for_each_matrix([&](MatrixKind kind, LinearWeight& matrix) {
     const MatrixRole& role = role_of(kind);
-    const std::string name = stored_name(config, layer, kind, expert);
-    if (kind == MatrixKind::expert_down) ++expert;
+    const int64_t number = kind == MatrixKind::expert_down ? expert++ : expert;
     if (!matrix.parts.empty()) return;
-    const int64_t out = role.out(config), in = role.in(config);
-    const QuantizedMatrix stored(loader, name, out, in, *config.quantization);
-    const parallel::RowRange part = unit_part(config, role.unit, cut);
+    const StoredRows from = stored_rows(config, kind, layer, number);
+    const int64_t in = role.in(config);
+    const QuantizedMatrix stored(loader, from.module, from.rows, in, *config.quantization);
+    const RowRange part = unit_part(config, role.unit, cut);
     const bool outputs = role.side == MatrixRole::Side::outputs;
-    const parallel::RowRange rows = outputs ? part : parallel::RowRange{0, out};
-    const parallel::RowRange columns = outputs ? parallel::RowRange{0, in} : part;
+    const std::vector<RowRange> rows = from.of(outputs ? part : RowRange{0, role.out(config)});
+    const RowRange columns = outputs ? RowRange{0, in} : part;
     const bool stays = resident_code(config, kind, use).has_value();
-    LinearWeight::Part made = stays ? stored.codes(rows, columns, pool, memory)
+    PECIA_CHECK(!stays || rows.size() == 1, "codes of {} blocks of rows", rows.size());
+    LinearWeight::Part made = stays ? stored.codes(rows.front(), columns, pool, memory)
                                     : stored.numbers(rows, columns, wide, pool, memory);
     if (!stays)
       if (const auto index = first_not_finite(made.weight, 0, made.weight.elements(), pool))
         fail<InputError>(
             "{}: the numbers of '{}' hold {} in row {}, which {} cannot hold; download the file "
             "again, or choose another model.dtype",
-            loader.folder(), name, load_as_float(made.weight.data(), wide, *index),
-            rows.begin + *index / columns.size(), name_of(wide));
+            loader.folder(), from.module, load_as_float(made.weight.data(), wide, *index),
+            row_at(rows, *index / columns.size()), name_of(wide));
     if (role.has_bias(config)) {
-      const TensorView bias = loader.vector(name + ".bias", out);
-      if (outputs || has_added_bias(role.unit, cut))
-        made.bias = bias.slice_rows(rows.begin, rows.size());
+      const TensorView bias = loader.vector(from.module + ".bias", from.rows);
+      if (outputs || has_added_bias(role.unit, cut)) made.bias = elements_of(bias, rows, memory);
     } else {
-      pass_over_zeros(loader, name + ".bias", out);
+      pass_over_zeros(loader, from.module + ".bias", from.rows);
     }
     matrix = {{made}};
   });

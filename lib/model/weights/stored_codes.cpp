@@ -5,6 +5,8 @@
 
 #include "lib/base/core/codes.hpp"
 #include "lib/base/core/fp8_blocks.hpp"
+#include "lib/model/config/family.hpp"
+#include "lib/model/weights/stored_rows.hpp"
 #include "lib/ranks/parallel/virtual_ranks.hpp"
 
 namespace pecia::model {
@@ -28,18 +30,40 @@ CodeUse codes_kept(const ModelConfig& config, int cut_ranks, bool layout, int ep
   return {.kept = true, .row_parts = std::max(cut_ranks, splits)};
 }
 
+namespace {
+/// Which products take numbers alone: of decays, and of kv_b's parts.
+bool is_of_decay(MatrixKind kind) {
+  return kind == MatrixKind::recurrent_a || kind == MatrixKind::recurrent_b;
+}
+bool is_of_latents(MatrixKind kind) {
+  return kind == MatrixKind::key_up || kind == MatrixKind::value_up ||
+         kind == MatrixKind::head_keys;
+}
+}  // namespace
+
 bool is_stored_as_codes(const ModelConfig& config, MatrixKind kind) {
   using enum MatrixKind;
-  const bool of_recurrence = kind >= recurrent_q && kind <= recurrent_o;
-  if (!config.quantization || kind == router || kind == shared_row_gate || kind == head ||
-      of_recurrence)
+  if (!config.quantization || kind == router || kind == shared_row_gate || kind == head)
     return false;
-  return config.quantization->form != StoredForm::mxfp4 ||
-         role_of(kind).unit == CutUnit::expert_ffn;
+  const bool of_experts = role_of(kind).unit == CutUnit::expert_ffn;
+  if (config.quantization->form == StoredForm::mxfp4) return of_experts;
+  // Tensors of all experts of a layer are none that quantisers know.
+  const WeightNames& names = traits_of(config.family).names;
+  return !of_experts || !names.expert_down.empty();
 }
 
+namespace {
+bool is_in_blocks(const ModelConfig& config, MatrixKind kind) {
+  return stored_rows(config, kind, 0).blocks.size() > 1;
+}
+bool takes_numbers(const ModelConfig& config, MatrixKind kind) {
+  if (config.quantization->form == StoredForm::mxfp4) return false;
+  return is_of_decay(kind) || is_of_latents(kind) || is_in_blocks(config, kind);
+}
+}  // namespace
+
 std::optional<DType> resident_code(const ModelConfig& config, MatrixKind kind, const CodeUse& use) {
-  if (!is_stored_as_codes(config, kind) || !use.kept) return {};
+  if (!is_stored_as_codes(config, kind) || !use.kept || takes_numbers(config, kind)) return {};
   const std::optional<DType> code = config.quantization->code();
   if (code == DType::fp8 && !use.stored_fp8) return {};
   const MatrixRole& role = role_of(kind);
@@ -64,6 +88,8 @@ std::string why_widened(const ModelConfig& config, MatrixKind kind, const CodeUs
     return "products take codes of 8 bits only with one scale for each row, and no zeros";
   if (quantization.reordered)
     return "desc_act or actorder spread the numbers of a group over a row";
+  if (is_of_decay(kind) || is_of_latents(kind)) return "its products take numbers";
+  if (is_in_blocks(config, kind)) return "its rows lie between those of another matrix";
   if (!use.kept)
     return "model.dtype names a type of numbers, or reproducible: layout has no products with "
            "codes other than mxfp4 and nvfp4";

@@ -13,6 +13,7 @@
 #include "lib/model/weights/read_codes.hpp"
 #include "lib/model/weights/recurrent_weights.hpp"
 #include "lib/model/weights/residence.hpp"
+#include "lib/model/weights/stored_rows.hpp"
 #include "lib/model/weights/weight_loader.hpp"
 #include "lib/model/weights/weight_names.hpp"
 
@@ -25,19 +26,12 @@ namespace {
 std::string weight(std::string_view name) {
   return std::string(name) + ".weight";
 }
-std::string bias(std::string_view name) {
-  return std::string(name) + ".bias";
-}
 
 /// Reads one layer's tensors by the family's names. They are whole and as stored.
 class LayerReader {
  public:
   LayerReader(const ModelConfig& config, WeightLoader& loader, int64_t layer)
-      : config_(config),
-        names_(traits_of(config.family).names),
-        rows_(traits_of(config.family).qkv_rows),
-        loader_(loader),
-        layer_(layer) {}
+      : config_(config), names_(traits_of(config.family).names), loader_(loader), layer_(layer) {}
 
   LayerWeights read() {
     const MixerKind mixer = config_.mixer(layer_);
@@ -80,49 +74,28 @@ class LayerReader {
       if (!weights.has_keys) loader_.ignore(layer_name(layer_, weight(unused)));
     if (config_.latent) {
       read_latents(weights);
-      weights.o = matrix(names_.o, MatrixKind::o);
+      weights.o = matrix(MatrixKind::o);
       return weights;
     }
     if (config_.attention_sinks)
       weights.sinks = loader_.vector(layer_name(layer_, names_.sinks), config_.num_heads);
-    if (names_.qkv.empty()) {
-      if (traits_of(config_.family).gate_in_queries)
-        read_gated_queries(weights);
-      else
-        weights.q = matrix(names_.q, MatrixKind::q);
-      if (weights.has_keys) weights.k = matrix(names_.k, MatrixKind::k);
-      if (weights.has_values) weights.v = matrix(names_.v, MatrixKind::v);
-    } else {
-      read_packed_qkv(weights);
-    }
-    if (!names_.attention_gate.empty())
-      weights.gate = matrix(names_.attention_gate, MatrixKind::attention_gate);
-    weights.o = matrix(names_.o, MatrixKind::o);
+    weights.q = matrix(MatrixKind::q);
+    if (weights.has_keys) weights.k = matrix(MatrixKind::k);
+    if (weights.has_values) weights.v = matrix(MatrixKind::v);
+    if (config_.attention_gate) weights.gate = matrix(MatrixKind::attention_gate);
+    weights.o = matrix(MatrixKind::o);
     return weights;
-  }
-
-  /// For each head the rows of its query, then the rows of its gate.
-  void read_gated_queries(AttentionWeights& weights) {
-    const int64_t dim = config_.heads(layer_).dim;
-    const LinearWeight all =
-        linear(names_.q, 2 * config_.num_heads * dim, config_.hidden, config_.attention_bias);
-    LinearWeight& gate = weights.gate.emplace();
-    for (int64_t head = 0; head < config_.num_heads; ++head) {
-      weights.q.parts.push_back(slice_rows(all, 2 * head * dim, dim).parts.front());
-      gate.parts.push_back(slice_rows(all, (2 * head + 1) * dim, dim).parts.front());
-    }
   }
 
   /// Without what read_latent_up reads.
   void read_latents(AttentionWeights& weights) {
     LatentWeights& latent = weights.latent.emplace();
-    const bool of_latents = config_.latent->q_rank > 0;
-    if (of_latents) {
-      latent.q_down = matrix(names_.q_down, MatrixKind::q_down);
+    if (config_.latent->q_rank > 0) {
+      latent.q_down = matrix(MatrixKind::q_down);
       weights.q_norm = norm(names_.q_norm, config_.latent->q_rank);
     }
-    weights.q = matrix(of_latents ? names_.q_up : names_.q, MatrixKind::q);
-    latent.kv_down = matrix(names_.kv_down, MatrixKind::kv_down);
+    weights.q = matrix(MatrixKind::q);
+    latent.kv_down = matrix(MatrixKind::kv_down);
     weights.k_norm = norm(names_.k_norm, config_.latent->kv_rank);
   }
 
@@ -130,21 +103,10 @@ class LayerReader {
     GatedFfnWeights weights;
     if (config_.xielu) weights.xielu = xielu();
     weights.has_gate = has_gate();
-    if (names_.gate_up.empty()) {
-      if (weights.has_gate) weights.gate = matrix(names_.gate, MatrixKind::gate);
-      weights.up = matrix(names_.up, MatrixKind::up);
-    } else {
-      read_gate_up(names_.gate_up, config_.ffn, config_.mlp_bias, weights);
-    }
-    weights.down = matrix(names_.down, MatrixKind::down);
+    if (weights.has_gate) weights.gate = matrix(MatrixKind::gate);
+    weights.up = matrix(MatrixKind::up);
+    weights.down = matrix(MatrixKind::down);
     return weights;
-  }
-
-  /// The rows of gate stand above the rows of up.
-  void read_gate_up(std::string_view name, int64_t ffn, bool has_bias, GatedFfnWeights& weights) {
-    const LinearWeight both = linear(name, 2 * ffn, config_.hidden, has_bias);
-    weights.gate = slice_rows(both, 0, ffn);
-    weights.up = slice_rows(both, ffn, ffn);
   }
 
   /// The curvatures are stored as what softplus makes them of. The one below zero is stored without
@@ -167,8 +129,7 @@ class LayerReader {
 
   std::optional<SecondWeights> second() {
     if (config_.second.width == 0) return {};
-    return SecondWeights{matrix(names_.second_gate, MatrixKind::second_gate),
-                         matrix(names_.second_up, MatrixKind::second_up),
+    return SecondWeights{matrix(MatrixKind::second_gate), matrix(MatrixKind::second_up),
                          norm(names_.second_norm, config_.hidden)};
   }
 
@@ -190,14 +151,14 @@ class LayerReader {
   /// Packed experts are missing: only a part of them is ever unpacked.
   MixtureWeights mixture() {
     MixtureWeights weights;
-    weights.router = matrix(names_.router, MatrixKind::router);
+    weights.router = matrix(MatrixKind::router);
     if (config_.experts.value().choice_bias)
       weights.choice_bias =
           loader_.vector(layer_name(layer_, names_.choice_bias), config_.experts->count);
     if (config_.dense_beside_experts) read_beside_dense(weights);
     if (config_.experts->latent > 0) {
-      weights.to_latents = matrix(names_.to_latents, MatrixKind::to_latents);
-      weights.from_latents = matrix(names_.from_latents, MatrixKind::from_latents);
+      weights.to_latents = matrix(MatrixKind::to_latents);
+      weights.from_latents = matrix(MatrixKind::from_latents);
     }
     if (config_.experts->shared_ffn > 0) weights.shared = shared_expert();
     if (traits_of(config_.family).packed_experts) return weights;
@@ -209,14 +170,11 @@ class LayerReader {
       return weights;
     }
     for (int64_t expert = 0; expert < config_.experts.value().count; ++expert) {
-      const auto of_expert = [&](std::string_view name, MatrixKind kind) {
-        return matrix(fmt::format(fmt::runtime(name), expert), kind);
-      };
       GatedFfnWeights& own = weights.experts.emplace_back();
       own.has_gate = has_gate();
-      if (own.has_gate) own.gate = of_expert(names_.expert_gate, MatrixKind::expert_gate);
-      own.up = of_expert(names_.expert_up, MatrixKind::expert_up);
-      own.down = of_expert(names_.expert_down, MatrixKind::expert_down);
+      if (own.has_gate) own.gate = matrix(MatrixKind::expert_gate, expert);
+      own.up = matrix(MatrixKind::expert_up, expert);
+      own.down = matrix(MatrixKind::expert_down, expert);
     }
     return weights;
   }
@@ -224,15 +182,10 @@ class LayerReader {
   GatedFfnWeights shared_expert() {
     GatedFfnWeights weights;
     weights.has_gate = has_gate();
-    if (names_.shared_gate_up.empty()) {
-      if (weights.has_gate) weights.gate = matrix(names_.shared_gate, MatrixKind::shared_gate);
-      weights.up = matrix(names_.shared_up, MatrixKind::shared_up);
-    } else {
-      read_gate_up(names_.shared_gate_up, config_.experts->shared_ffn, false, weights);
-    }
-    weights.down = matrix(names_.shared_down, MatrixKind::shared_down);
-    if (config_.experts->shared_gate)
-      weights.row_gate = matrix(names_.shared_row_gate, MatrixKind::shared_row_gate);
+    if (weights.has_gate) weights.gate = matrix(MatrixKind::shared_gate);
+    weights.up = matrix(MatrixKind::shared_up);
+    weights.down = matrix(MatrixKind::shared_down);
+    if (config_.experts->shared_gate) weights.row_gate = matrix(MatrixKind::shared_row_gate);
     return weights;
   }
 
@@ -263,51 +216,13 @@ class LayerReader {
     return loader_.vector(layer_name(layer_, weight(name)), size);
   }
 
-  LinearWeight linear(std::string_view name, int64_t rows, int64_t columns, bool has_bias) {
-    LinearWeight::Part part;
-    part.weight = loader_.matrix(layer_name(layer_, weight(name)), rows, columns);
-    if (has_bias) part.bias = loader_.vector(layer_name(layer_, bias(name)), rows);
-    return {{part}};
-  }
-
   /// Without parts if the matrix is stored as codes: only a part of it is ever read.
-  LinearWeight matrix(std::string_view name, MatrixKind kind) {
-    const MatrixRole& role = role_of(kind);
-    if (is_stored_as_codes(config_, kind) && !loader_.has_numbers(layer_name(layer_, weight(name))))
-      return {};
-    return linear(name, role.out(config_, layer_), role.in(config_, layer_),
-                  role.has_bias(config_));
-  }
-
-  /// With 4 heads over 2 KV heads the rows are
-  ///     by_kv_head   q0 q1 k0 v0 q2 q3 k1 v1
-  ///     q_k_v        q0 q1 q2 q3 k0 k1 v0 v1
-  void read_packed_qkv(AttentionWeights& weights) {
-    const int64_t head = config_.head_dim;
-    const int64_t group = config_.num_heads / config_.num_kv_heads;
-    const int64_t rows = (config_.num_heads + 2 * config_.num_kv_heads) * head;
-    const LinearWeight all = linear(names_.qkv, rows, config_.hidden, config_.attention_bias);
-    const auto append = [&](LinearWeight& to, int64_t begin, int64_t count) {
-      to.parts.push_back(slice_rows(all, begin, count).parts.front());
-    };
-    if (rows_ == QkvRows::q_k_v) {
-      const int64_t query = config_.num_heads * head, kv = config_.num_kv_heads * head;
-      weights.q = slice_rows(all, 0, query);
-      weights.k = slice_rows(all, query, kv);
-      weights.v = slice_rows(all, query + kv, kv);
-      return;
-    }
-    for (int64_t kv_head = 0; kv_head < config_.num_kv_heads; ++kv_head) {
-      const int64_t begin = kv_head * (group + 2) * head;
-      append(weights.q, begin, group * head);
-      append(weights.k, begin + group * head, head);
-      append(weights.v, begin + (group + 1) * head, head);
-    }
+  LinearWeight matrix(MatrixKind kind, int64_t expert = 0) {
+    return read_numbers(config_, loader_, kind, layer_, expert);
   }
 
   const ModelConfig& config_;
   const WeightNames& names_;
-  QkvRows rows_;
   WeightLoader& loader_;
   int64_t layer_;
 };
@@ -422,7 +337,8 @@ Weights::Weights(const ModelConfig& config, io::Checkpoint checkpoint, std::opti
     LayerWeights own =
         cut_layer(LayerReader(config, loader, layer).read(), config, layer, WeightCut{}, cut);
     if (own.attention.latent)
-      read_latent_up(config, loader, layer, cut, pool, residence.converted, *own.attention.latent);
+      read_latent_up(config, loader, layer, cut, dtype, pool, residence.converted,
+                     *own.attention.latent);
     if (traits_of(config.family).packed_experts && !own.mixture.router.parts.empty())
       own.mixture.experts =
           read_packed_experts(config, loader, layer, cut, use, pool, residence.converted);
