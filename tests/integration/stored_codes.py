@@ -380,7 +380,7 @@ def read_safetensors(path: Path) -> dict[str, np.ndarray]:
 
 
 # What quantisers leave out: routers, and what makes decays and gates of whole rows where these are by themselves.
-LEFT_OUT = (".mlp.gate", ".mixer.gate", ".router.layer", ".in_proj_ba", ".in_proj_a", ".in_proj_b", "shared_expert_gate")
+LEFT_OUT = (".mlp.gate", ".mixer.gate", ".router.layer", "in_proj_ba", "in_proj_a", "in_proj_b", "shared_expert_gate")
 
 
 def write_family(
