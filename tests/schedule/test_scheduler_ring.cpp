@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "lib/base/core/error.hpp"
 #include "tests/schedule/fake_replica.hpp"
 #include "tests/schedule/random_workload.hpp"
@@ -89,6 +91,22 @@ TEST(RingByRule, CountsTheKeysOfDecodesThatRide) {
   EXPECT_EQ(served.chunk_rings.at(1)[0].sequence, 1);
   EXPECT_EQ(served.chunk_rings.at(1)[0].decision.in.load.keys, 1001 + 100);
   EXPECT_TRUE(served.chunk_rings.at(2).empty()) << "nothing is chosen for decodes alone";
+}
+
+TEST(RingByRule, MayBeFittedToTimes) {
+  // Keys travel with 40 new tokens or more, whatever the miss rate.
+  auto limits = limits_by_rule();
+  limits.fitted_rule = parallel::FittedRule{1, 0, -std::log(40.0)};
+  const auto served = serve(limits, {chain_of(0, {100, 20, 100}, 1), chain_of(10, {30}, 1)});
+  ASSERT_EQ(served.plans.size(), 4u);
+  for (const auto& plan : served.plans) {
+    const int64_t tokens = new_tokens(plan).prompt;
+    EXPECT_EQ(plan.teams.front().ring,
+              tokens >= 40 ? AttentionExchange::pass_kv : AttentionExchange::pass_q)
+        << tokens;
+  }
+  const auto& decision = served.chunk_rings[0].at(0).decision;
+  EXPECT_NEAR(decision.h.value(), std::log(decision.in.load.new_tokens / 40.0), 1e-12);
 }
 
 struct EveryRingSetting : testing::TestWithParam<uint64_t> {};
