@@ -9,6 +9,7 @@
 #include "lib/ranks/comm/agree.hpp"
 #include "lib/settle/measure/described_cluster.hpp"
 #include "lib/settle/measure/kept_cluster.hpp"
+#include "lib/settle/measure/rates_by_size.hpp"
 #include "lib/settle/measure/ring_times.hpp"
 #include "lib/simulation/replica_program.hpp"
 
@@ -28,7 +29,9 @@ std::optional<MeasuredRing> measure_ring_rule(comm::Communicator& world, comm::C
       job, place.backend->operand_type(resources::held_dtype(job, config)));
   MeasuredRing measured{simulation::ring_of(config, resources),
                         measure::measure_ring_times(world, ring, compute, heads, wire)};
-  measured.rule.rule = parallel::fit_rule(measured.times);
+  const parallel::FittedRule rule = parallel::fit_rule(measured.times);
+  measured.rule.rule = {measure::rounded(rule.new_tokens), measure::rounded(rule.miss_rate),
+                        measure::rounded(rule.constant)};
   return measured;
 }
 

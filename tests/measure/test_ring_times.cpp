@@ -5,6 +5,7 @@
 #include <mpi.h>
 
 #include <chrono>
+#include <cmath>
 
 #include "lib/base/core/error.hpp"
 #include "lib/ranks/comm/mpi_communicator.hpp"
@@ -14,7 +15,7 @@
 namespace pecia::measure {
 namespace {
 
-constexpr AttentionShape heads{4, 2, 32, DType::bf16};
+constexpr AttentionShape heads{2, 1, 32, DType::bf16};
 
 std::unique_ptr<comm::Communicator> make_world() {
   return comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(60));

@@ -32,6 +32,16 @@ int count_of(const std::vector<int>& segments) {
   return segments.back() + 1;
 }
 
+/// Which of `size` segments a group of ranks begins with: the sum of the digits of its number, so that
+/// each segment is as often first as last, also among every few groups next to each other.
+///
+///     2 segments     0 1 1 0 1 0 0 1
+int turns(int group, int size) {
+  int sum = 0;
+  for (; size > 1 && group > 0; group /= size) sum += group % size;
+  return size > 1 ? sum % size : 0;
+}
+
 /// By segment of `upper`: how many segments of `lower` it has.
 std::vector<int> parts_of(const std::vector<int>& lower, const std::vector<int>& upper) {
   std::vector<int> parts(count_of(upper));
@@ -90,7 +100,15 @@ Levels::Levels(int ranks, std::vector<std::vector<int>> joins) {
     }
     for (size_t i = 0; i < orders.size(); ++i) {
       std::ranges::stable_sort(placed[i], {}, &std::pair<double, int>::first);
-      for (const auto& [share, rank] : placed[i]) orders[i].push_back(rank);
+      int group = 0;
+      for (auto begin = placed[i].begin(); begin != placed[i].end(); ++group) {
+        const auto end =
+            std::find_if(begin, placed[i].end(),
+                         [&](const auto& each) { return each.first != begin->first; });
+        const auto size = static_cast<int>(end - begin);
+        std::rotate(begin, begin + turns(group, size), end);
+        for (; begin != end; ++begin) orders[i].push_back(begin->second);
+      }
     }
   }
 }

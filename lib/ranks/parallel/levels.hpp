@@ -35,11 +35,11 @@ class Levels {
   std::vector<int> members(int level, int segment) const;
   /// The number of ranks of the level's largest segment.
   int most_ranks(int level) const;
-  /// The ranks of a segment in the order in which work is dealt to them. Ranks that work on the same
-  /// part of the heads at the level below stay as near to it as can be, so that most of what they
-  /// need has come already.
+  /// The ranks of a segment in the order in which work is dealt to them. Ranks with the same part of
+  /// the heads at the level below stay near each other, as most of what they need has come already.
+  /// Their segments take turns at being first: then the queries of all parts go equally far.
   ///
-  ///     two servers of two ranks     servers: 0 1 | 2 3     all: 0 2 1 3
+  ///     two servers of two ranks     servers: 0 1 | 2 3     all: 0 2 3 1
   const std::vector<int>& deal_order(int level, int segment) const {
     return deal_orders_.at(level - 1).at(segment);
   }
