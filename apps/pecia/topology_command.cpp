@@ -92,7 +92,8 @@ std::optional<settle::MeasuredRing> measured_ring(const job::Job& job,
                                                   comm::Communicator& world) {
   const cluster::GridShape& shape = grid.shape();
   if (job.model.path.empty() || shape.cp == 1 || job.parallel.ring) return {};
-  const model::ModelConfig config = model::read_config(job.model.path);
+  model::ModelConfig config;
+  comm::together(world, [&] { config = model::read_config(job.model.path); });
   resources::Resources resources;
   resources.cp = shape.cp, resources.sp = shape.sp, resources.tp = shape.tp;
   resources.kv_dtype =
@@ -265,8 +266,9 @@ void add_topology(CLI::App& app, Context& context) {
        .help = "Latency and bandwidth of each level of links, and of the rings"});
   add({.name = "--cluster-file",
        .into = &options->cluster_file,
-       .help = "With --measure: writes a cluster file of this machine, for pecia plan; with JOB and "
-               "several ring ranks also when keys and when queries of its model go round the ring",
+       .help =
+           "With --measure: writes a cluster file of this machine, for pecia plan; with JOB and "
+           "several ring ranks also when keys and when queries of its model go round the ring",
        .type = "OUT",
        .needs = "--measure"});
   add({.name = "--json", .into = &options->json, .help = "JSON instead of a table"});

@@ -132,8 +132,8 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
                            settings_of_rank(setup, inputs, link_costs, parking));
   if (!replica.tensors_by().empty() && ranks.size() > 1)
     setup.log->info("tensors travel by {}", replica.tensors_by());
-  measure::Measured measured = settle::measured_choices(
-      known, settled, rates.ring, link_costs, setup.layout, setup.products, replica);
+  measure::Measured measured = settle::measured_choices(known, settled, rates.ring, link_costs,
+                                                        setup.layout, setup.products, replica);
   measured.fitted_rule = fitted_rule;
   setup.resources.shift_threshold = measured.shift_threshold;
   setup.kept = to_json(measured, setup.resources);

@@ -16,8 +16,7 @@
 namespace pecia::settle {
 
 std::optional<MeasuredRing> measure_ring_rule(comm::Communicator& world, comm::Communicator& ring,
-                                              const job::Job& job,
-                                              const model::ModelConfig& config,
+                                              const job::Job& job, const model::ModelConfig& config,
                                               const resources::Resources& resources,
                                               const resources::ComputePlace& place) {
   const measure::AttentionShape heads =
@@ -25,8 +24,8 @@ std::optional<MeasuredRing> measure_ring_rule(comm::Communicator& world, comm::C
   if (heads.values_in_keys > 0) return {};
   report::Recorder recorder;
   const attention::Compute compute{*place.device, *place.stream, *place.backend, recorder};
-  const DType wire = resources::wire_of(
-      job, place.backend->operand_type(resources::held_dtype(job, config)));
+  const DType wire =
+      resources::wire_of(job, place.backend->operand_type(resources::held_dtype(job, config)));
   MeasuredRing measured{simulation::ring_of(config, resources),
                         measure::measure_ring_times(world, ring, compute, heads, wire)};
   const parallel::FittedRule rule = parallel::fit_rule(measured.times);
@@ -35,12 +34,10 @@ std::optional<MeasuredRing> measure_ring_rule(comm::Communicator& world, comm::C
   return measured;
 }
 
-cluster_files::Cluster measure_this_cluster(comm::Communicator& world,
-                                            const std::vector<comm::RackServerGpu>& places,
-                                            const job::Job& job,
-                                            const resources::ComputePlace& place,
-                                            int64_t cache_bytes,
-                                            const std::optional<cluster_files::RingRule>& ring_rule) {
+cluster_files::Cluster measure_this_cluster(
+    comm::Communicator& world, const std::vector<comm::RackServerGpu>& places, const job::Job& job,
+    const resources::ComputePlace& place, int64_t cache_bytes,
+    const std::optional<cluster_files::RingRule>& ring_rule) {
   const bool on_gpu = place.on_gpu();
   const device::MemoryInfo memory = place.device->memory();
   const int64_t program_bytes = world.all_reduce_max(on_gpu ? memory.total_bytes - memory.free_bytes

@@ -26,8 +26,7 @@ struct MeasuredRing {
 /// hold their values (latent attention): how these are attended differs between long and short passes.
 /// Collective over `world`; every rank gets the same.
 std::optional<MeasuredRing> measure_ring_rule(comm::Communicator& world, comm::Communicator& ring,
-                                              const job::Job& job,
-                                              const model::ModelConfig& config,
+                                              const job::Job& job, const model::ModelConfig& config,
                                               const resources::Resources& resources,
                                               const resources::ComputePlace& place);
 
@@ -38,11 +37,9 @@ std::optional<MeasuredRing> measure_ring_rule(comm::Communicator& world, comm::C
 ///   job          says whether ranks may share a GPU, and so how tensors travel
 ///   cache_bytes  of the caches of this rank's threads
 ///   ring_rule    of measure_ring_rule; absent: the description has none
-cluster_files::Cluster measure_this_cluster(comm::Communicator& world,
-                                            const std::vector<comm::RackServerGpu>& places,
-                                            const job::Job& job,
-                                            const resources::ComputePlace& place,
-                                            int64_t cache_bytes,
-                                            const std::optional<cluster_files::RingRule>& ring_rule = {});
+cluster_files::Cluster measure_this_cluster(
+    comm::Communicator& world, const std::vector<comm::RackServerGpu>& places, const job::Job& job,
+    const resources::ComputePlace& place, int64_t cache_bytes,
+    const std::optional<cluster_files::RingRule>& ring_rule = {});
 
 }  // namespace pecia::settle

@@ -45,7 +45,7 @@ class ReplicaPasses {
   PassCosts& costs_;
   resources::Resources resources_;
   Fidelity fidelity_;
-  PassShape base_;  ///< what all shapes have in common
+  PassShape base_;                                   ///< what all shapes have in common
   std::optional<parallel::FittedRule> fitted_rule_;  ///< of the cluster, for such rings
 };
 

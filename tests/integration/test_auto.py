@@ -12,7 +12,17 @@ import unittest
 from pathlib import Path
 from typing import Any, ClassVar
 
-from harness import ALL_DONE, DONE, DRAINED, MPIEXEC, PROGRAM, REFUSED, RunTest, random_requests, wait_for
+from harness import (
+    ALL_DONE,
+    DONE,
+    DRAINED,
+    MPIEXEC,
+    PROGRAM,
+    REFUSED,
+    RunTest,
+    random_requests,
+    wait_for,
+)
 
 OPEN = {"dp": "auto", "cp": "auto", "sp": "auto", "tp": "auto"}
 GENERATION: dict[str, Any] = {"max_new_tokens": 16, "ignore_eos": True}

@@ -95,7 +95,8 @@ TEST(Papers, MarkWhatWasMeasured) {
     EXPECT_FALSE(figure.stands.empty());
     for (const char* number : figure.stands) EXPECT_THAT(page, HasSubstr(number));
   }
-  Paper paper{.name = "Shift"};
+  Paper paper;
+  paper.name = "Shift";
   add_measured(paper);
   EXPECT_EQ(paper.rows.size(), 3u);
   const nlohmann::ordered_json json = to_json({paper});

@@ -15,8 +15,8 @@
 #include "lib/engine/schedule/team_times.hpp"
 #include "lib/files/grammar/grammars.hpp"
 #include "lib/files/text/detokenizer.hpp"
-#include "lib/ranks/parallel/pass_modes.hpp"
 #include "lib/ranks/parallel/fitted_rule.hpp"
+#include "lib/ranks/parallel/pass_modes.hpp"
 #include "lib/work/job/job.hpp"
 
 namespace pecia::schedule {

@@ -102,9 +102,8 @@ Levels::Levels(int ranks, std::vector<std::vector<int>> joins) {
       std::ranges::stable_sort(placed[i], {}, &std::pair<double, int>::first);
       int group = 0;
       for (auto begin = placed[i].begin(); begin != placed[i].end(); ++group) {
-        const auto end =
-            std::find_if(begin, placed[i].end(),
-                         [&](const auto& each) { return each.first != begin->first; });
+        const auto end = std::find_if(begin, placed[i].end(),
+                                      [&](const auto& each) { return each.first != begin->first; });
         const auto size = static_cast<int>(end - begin);
         std::rotate(begin, begin + turns(group, size), end);
         for (; begin != end; ++begin) orders[i].push_back(begin->second);

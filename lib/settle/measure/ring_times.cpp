@@ -37,8 +37,8 @@ class RingLayer {
     attention_.ledger().add(sequence, std::vector<int64_t>(ranks_, slots_of(rows + cached)));
     if (cached > 0)
       attention_.ledger().append({sequence, 0, cached}, parallel::team_of_all(ranks_));
-    attention_.begin_pass(
-        {{parallel::team_of_all(ranks_, way), {{sequence, cached, rows}}}}, ++passes_);
+    attention_.begin_pass({{parallel::team_of_all(ranks_, way), {{sequence, cached, rows}}}},
+                          ++passes_);
     const int64_t own = attention_.pass().count();
     const TensorView q =
         zeros(q_, attention_.query_type(), {own, heads_.num_heads, heads_.head_dim});
@@ -62,8 +62,7 @@ class RingLayer {
   /// Of each rank, for tokens that come in two parts: each has two chunks of a part.
   int64_t slots_of(int64_t tokens) const { return 2 * (tokens / (2 * ranks_) + 2); }
 
-  TensorView zeros(device::Buffer& buffer, DType type,
-                   std::initializer_list<int64_t> shape) const {
+  TensorView zeros(device::Buffer& buffer, DType type, std::initializer_list<int64_t> shape) const {
     const TensorView all = buffer.tensor(type, shape);
     compute_.device.zero(all.data(), all.elements() * size_of(type), compute_.stream);
     return all;
@@ -100,9 +99,8 @@ std::vector<parallel::RingTimes> measure_ring_times(comm::Communicator& world,
                                                     const Compute& compute,
                                                     const AttentionShape& heads, DType wire,
                                                     const RingTimesLimits& limits) {
-  PECIA_CHECK(ring.size() > 1 && heads.values_in_keys == 0,
-              "a ring of {} ranks with keys that {}", ring.size(),
-              heads.values_in_keys > 0 ? "hold their values" : "have values");
+  PECIA_CHECK(ring.size() > 1 && heads.values_in_keys == 0, "a ring of {} ranks with keys that {}",
+              ring.size(), heads.values_in_keys > 0 ? "hold their values" : "have values");
   constexpr int64_t fewest_keys = 512, more = 4;
   constexpr std::array<int64_t, 6> parts{64, 16, 8, 4, 2, 1};  // of the keys, new tokens are one
   const int64_t shared = 2 * int64_t{ring.size()};             // tokens of which each rank has some

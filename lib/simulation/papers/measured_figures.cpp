@@ -64,11 +64,10 @@ std::vector<MeasuredFigure> of_levels() {
     const char *name, *loss, *pairs, *bytes, *row;
     double loss_nats, kept_pairs, sent_mb;
   };
-  for (const OfGeometry& of :
-       {OfGeometry{"nested", "0.2363", "92 %", "226.3", "nested | 0.2363 ± 0.0227 |", 0.2363, 0.92,
-                   226.3},
-        OfGeometry{"disjoint", "0.0128", "75 %", "228.5", "disjoint | 0.0128 ± 0.0035 |", 0.0128,
-                   0.75, 228.5}}) {
+  for (const OfGeometry& of : {OfGeometry{"nested", "0.2363", "92 %", "226.3",
+                                          "nested | 0.2363 ± 0.0227 |", 0.2363, 0.92, 226.3},
+                               OfGeometry{"disjoint", "0.0128", "75 %", "228.5",
+                                          "disjoint | 0.0128 ± 0.0035 |", 0.0128, 0.75, 228.5}}) {
     figures.push_back({"CSPS",
                        measured("pairs of attention, by dense", named(of.name), 1 - 0.28,
                                 of.kept_pairs, smaller, command, xeon, commit, xeon_page),
@@ -90,10 +89,11 @@ std::vector<MeasuredFigure> of_levels() {
        {"| 20 % dropped | 5 | all | 75 % |", "| dense | 5 | all | 100 % |"}});
   figures.push_back(
       {"CSPS",
-       measured("tokens dropped at no loss by likelihood", "SmolLM2-135M on 2 ranks", 0.22, 0.2,
-                "30 % lose 0.0006 ± 0.0018 nats a token there, too, but fewer passages are recalled "
-                "(61 % for 67), and on 4 ranks 13 % lose 0.010",
-                "scripts/bench accuracy --ranks 2", "two cores of a Zen 4, ", "51eb3ff", zen4_page),
+       measured(
+           "tokens dropped at no loss by likelihood", "SmolLM2-135M on 2 ranks", 0.22, 0.2,
+           "30 % lose 0.0006 ± 0.0018 nats a token there, too, but fewer passages are recalled "
+           "(61 % for 67), and on 4 ranks 13 % lose 0.010",
+           "scripts/bench accuracy --ranks 2", "two cores of a Zen 4, ", "51eb3ff", zen4_page),
        {"20 % −0.0004 ± 0.0012", "61 of dense attention's 67 %"}});
   return figures;
 }
@@ -104,16 +104,17 @@ std::vector<MeasuredFigure> of_services() {
                        std::optional<double> published, double ours, const char* note,
                        const char* command, std::string machine, const char* commit,
                        const char* page, std::vector<const char*> stands) {
-    figures.push_back({paper,
-                       measured(what, setting, published, ours, note, command, std::move(machine),
-                                commit, page),
-                       std::move(stands)});
+    figures.push_back(
+        {paper,
+         measured(what, setting, published, ours, note, command, std::move(machine), commit, page),
+         std::move(stands)});
   };
   const char* const trace_note = "published on the paper's traces; 40 requests in bursts here";
   const char* const not_at_hand = "published figure not at hand; 40 requests in bursts";
   const char* const trace = "scripts/bench trace";
   add("Shift", "throughput of shift by TP's", "two ranks, a link of 1000 Mbit/s", 1.5, 831.0 / 737,
-      trace_note, trace, zen5, "896763dc7f", modes_page, {"| 831 (825, 837) |", "| 737 (757, 717) |"});
+      trace_note, trace, zen5, "896763dc7f", modes_page,
+      {"| 831 (825, 837) |", "| 737 (757, 717) |"});
   add("Shift", "TPOT of shift by TP's", "two ranks of one machine", {}, 16.0 / 15, not_at_hand,
       trace, zen5, "390c55a962", modes_page,
       {"| local | SP+shift | 573, 3700, 3854 | 16,", "| local | TP | 583, 3189, 3343 | 15,"});

@@ -386,21 +386,22 @@ std::string to_yaml(const Cluster& cluster) {
         link.exchange_us ? fmt::format(", exchange_us: {}", *link.exchange_us) : "");
   }
   const Cluster::Shares& shares = cluster.efficiency;
-  return yaml + fmt::format(
-                    "efficiency:  # shares of these peaks: numbers, or curves of [size, share]\n"
-                    "  gemm: {}\n  attention: {}\n  copy: {}\n  stream: {}\n  send: {}\n"
-                    "  collective: {}\n{}{}{}{}{}"
-                    "overhead: {{op_us: {}, step_us: {}, exchange_us: {}, recurrent_row_us: {}, "
-                    "recurrent_chunk_us: {}, context_token_us: {}, layer_us: {}}}\n",
-                    text_of(shares.gemm), text_of(shares.attention), text_of(shares.copy),
-                    text_of(shares.stream.value_or(shares.copy)), text_of(shares.send),
-                    text_of(shares.collective), line_of("one_peer", shares.one_peer),
-                    line_of("pieces", shares.pieces), line_of("weights", shares.weights),
-                    line_of("recurrence", shares.recurrence),
-                    line_of("recurrence_chunks", shares.recurrence_chunks), cluster.overhead.op_us,
-                    cluster.overhead.step_us, cluster.overhead.exchange_us,
-                    cluster.overhead.recurrent_row_us, cluster.overhead.recurrent_chunk_us,
-                    cluster.overhead.context_token_us, cluster.overhead.layer_us) +
+  return yaml +
+         fmt::format(
+             "efficiency:  # shares of these peaks: numbers, or curves of [size, share]\n"
+             "  gemm: {}\n  attention: {}\n  copy: {}\n  stream: {}\n  send: {}\n"
+             "  collective: {}\n{}{}{}{}{}"
+             "overhead: {{op_us: {}, step_us: {}, exchange_us: {}, recurrent_row_us: {}, "
+             "recurrent_chunk_us: {}, context_token_us: {}, layer_us: {}}}\n",
+             text_of(shares.gemm), text_of(shares.attention), text_of(shares.copy),
+             text_of(shares.stream.value_or(shares.copy)), text_of(shares.send),
+             text_of(shares.collective), line_of("one_peer", shares.one_peer),
+             line_of("pieces", shares.pieces), line_of("weights", shares.weights),
+             line_of("recurrence", shares.recurrence),
+             line_of("recurrence_chunks", shares.recurrence_chunks), cluster.overhead.op_us,
+             cluster.overhead.step_us, cluster.overhead.exchange_us,
+             cluster.overhead.recurrent_row_us, cluster.overhead.recurrent_chunk_us,
+             cluster.overhead.context_token_us, cluster.overhead.layer_us) +
          line_of(cluster.ring_rule);
 }
 

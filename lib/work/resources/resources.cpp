@@ -350,7 +350,8 @@ void require_room(const model::WeightViews& weights, model::Quantize quantize, i
       "{}take a narrower model.dtype or {} that nobody else uses",
       needed, gpu ? "GPU has" : "share of the host's memory has", free_bytes, activation_bytes(gpu),
       room > 0 ? fmt::format("use parallel.tp {} or more or stages (parallel.pp), ",
-                             (whole + room - 1) / room) : "",
+                             (whole + room - 1) / room)
+               : "",
       gpu ? "GPUs" : "hosts");
 }
 

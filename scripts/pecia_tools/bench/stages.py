@@ -21,7 +21,18 @@ from typing import Optional
 
 from ..command import Failure, UserError
 from ..runs.results import Results
-from .common import BIN, ROOT, Line, Work, bench_model, bench_parser, mpirun, on_this_machine, positive, show
+from .common import (
+    BIN,
+    ROOT,
+    Line,
+    Work,
+    bench_model,
+    bench_parser,
+    mpirun,
+    on_this_machine,
+    positive,
+    show,
+)
 from .growth import MIB, weight_bytes
 
 STAGES = 4
@@ -85,15 +96,16 @@ class Limited:
 
     def run(self, command: Sequence[object]) -> tuple[int, str]:
         """Its exit code, and the last line that the program said."""
-        enter = f'echo $$ > {self.groups[0].folder.parent}/{self.prefix}-$OMPI_COMM_WORLD_RANK/cgroup.procs && exec "$@"'
-        words = [*mpirun(len(self.groups), ",".join(HOSTS[: len(self.groups)])), "sh", "-c", enter, "sh", *command]
+        entry = f"{self.groups[0].folder.parent}/{self.prefix}-$OMPI_COMM_WORLD_RANK/cgroup.procs"
+        hosts = ",".join(HOSTS[: len(self.groups)])
+        enter = f'echo $$ > {entry} && exec "$@"'
+        words = [str(word) for word in (*mpirun(len(self.groups), hosts), "sh", "-c", enter, "sh", *command)]
         log = self.work.folder / "limited.log"
         over = threading.Event()
         sampler = threading.Thread(target=self.sample, args=(over,))
         sampler.start()
         try:
             with log.open("wb") as out:
-                words = [str(word) for word in words]
                 done = subprocess.run(words, stdin=subprocess.DEVNULL, stdout=out, stderr=out, check=False)
         finally:
             over.set()

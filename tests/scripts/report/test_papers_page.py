@@ -74,7 +74,8 @@ class PapersPageTest(ScriptTest):
 
     def test_lines_go_from_left_to_right(self) -> None:
         paper = papers()["papers"][0]
-        self.assertEqual([each["plot"]["x"] for each in lines_of(paper, "times")["ring"]], [100, 200, 300, 400, 500, 600])
+        places = [each["plot"]["x"] for each in lines_of(paper, "times")["ring"]]
+        self.assertEqual(places, [100, 200, 300, 400, 500, 600])
         (axis,) = figure_of(paper, paper["plots"][0]).axes
         ours, published = axis.lines
         self.assertEqual(list(ours.get_xdata()), [100, 200, 300, 400, 600])
