@@ -63,7 +63,9 @@ TEST(Levels, RefuseSegmentsThatDoNotJoin) {
   EXPECT_THROW(Levels(2, {{0, 2}}), InvalidArgument);
   EXPECT_THROW(Levels(3, {{0, 0, 1}, {0, 1, 1}}), InvalidArgument) << "a segment is torn";
   EXPECT_THROW(Levels(3, {{0, 0}}), InvalidArgument);
-  EXPECT_THAT(Levels(4, {{0, 0, 1, 1}, {0, 0, 0, 0}}).deal_order(3, 0), ElementsAre(0, 2, 3, 1));
+  const Levels two_servers(4, {{0, 0, 1, 1}, {0, 0, 0, 0}});
+  EXPECT_THAT(two_servers.deal_order(3, 0, Geometry::disjoint), ElementsAre(0, 2, 3, 1));
+  EXPECT_THAT(two_servers.deal_order(3, 0, Geometry::nested), ElementsAre(0, 2, 1, 3));
 }
 
 TEST(LevelRule, HalvesWhatItKeepsAtEachFurtherLevel) {
@@ -308,7 +310,7 @@ TEST(LevelSteps, BringWhatEachTaskNeedsOnce) {
 TEST(LevelSteps, SendEachPartsQueriesFarForAsManyHeads) {
   const std::vector<int> servers{0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
   const Levels levels = levels_of(servers, std::vector<int>(16));
-  EXPECT_THAT(levels.deal_order(3, 0),
+  EXPECT_THAT(levels.deal_order(3, 0, Geometry::disjoint),
               ElementsAre(0, 8, 9, 1, 10, 2, 3, 11, 12, 4, 5, 13, 6, 14, 15, 7));
   LevelSequence sequence;
   for (int rank = 0; rank < 16; ++rank) sequence.push_back({0, 1000, 0});

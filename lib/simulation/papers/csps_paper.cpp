@@ -177,8 +177,7 @@ class SparsePasses {
     if (asserted) return prompts;
     if (prompt.gpus > 8)
       return "not asserted: " + prompts +
-             ". Between servers level 3 keeps half of what level 2 does, 0.39, and the busiest "
-             "adapter carries 0.38 of dense attention's bytes";
+             ". Level 3, which joins servers, keeps 0.39 of the tokens, half of what level 2 does";
     return "not asserted: " + prompts +
            ". Work is dealt in equal numbers of pairs, so ports carry unequal numbers of bytes";
   }
