@@ -70,8 +70,10 @@ std::string text_of(const Paper& paper) {
   std::vector<std::string> notes;
   for (const Row& row : paper.rows) {
     lines.push_back(line_of(row));
-    const std::string note =
+    std::string note =
         row.command.empty() ? row.note : fmt::format("{} ({})", row.note, row.command);
+    if (!row.measured_on.empty())
+      note = fmt::format("{}: {}; {}, {}", row.what, note, row.measured_on, row.page);
     if (!note.empty() && std::ranges::find(notes, note) == notes.end()) notes.push_back(note);
   }
   std::string text =

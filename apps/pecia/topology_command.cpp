@@ -20,6 +20,7 @@
 #include "lib/settle/this_cluster.hpp"
 #include "lib/work/job/job.hpp"
 #include "lib/work/resources/compute_place.hpp"
+#include "lib/work/resources/footprint.hpp"
 
 namespace pecia::app {
 namespace {
@@ -83,17 +84,71 @@ nlohmann::ordered_json measured_links(const std::vector<comm::RackServerGpu>& pl
                     cluster::measure_rings(world, rings_of(grid), options), options);
 }
 
-/// Measures this machine and writes its cluster file. Collective over `world`.
-void write_cluster_file(const std::string& path, const job::Job& job,
-                        const std::vector<comm::RackServerGpu>& places, comm::Communicator& world) {
+/// Measures keys and queries round the rings of the job's model, where there are rings and the job
+/// leaves the choice open. Collective over `world`.
+std::optional<settle::MeasuredRing> measured_ring(const job::Job& job,
+                                                  const cluster::ProcessGrid& grid,
+                                                  const resources::ComputePlace& place,
+                                                  comm::Communicator& world) {
+  const cluster::GridShape& shape = grid.shape();
+  if (job.model.path.empty() || shape.cp == 1 || job.parallel.ring) return {};
+  model::ModelConfig config;
+  comm::together(world, [&] { config = model::read_config(job.model.path); });
+  resources::Resources resources;
+  resources.cp = shape.cp, resources.sp = shape.sp, resources.tp = shape.tp;
+  resources.kv_dtype =
+      job.kv.dtype ? resources::dtype_of(*job.kv.dtype) : resources::float_type(job, config);
+  const auto tensors = resources::tensor_group(job, world, place);
+  const cluster::GridCoordinates at = grid.coordinates(world.rank());
+  const int number = ((at.dp * shape.pp + at.pp) * shape.sp + at.sp) * shape.tp + at.tp;
+  const auto ring = (tensors ? *tensors : world).split(number, at.cp);
+  return settle::measure_ring_rule(world, *ring, job, config, resources, place);
+}
+
+/// What was fitted, in words.
+std::string text_of(const settle::MeasuredRing& ring) {
+  const parallel::FittedRule& rule = ring.rule.rule;
+  double most_keys = 0;
+  for (const parallel::RingTimes& each : ring.times)
+    most_keys = std::max(most_keys, each.load.keys);
+  return fmt::format(
+      "ring: keys travel where {:.4g} · ln T {:+.4g} · ln(T/(T+P)) {:+.4g} > 0 (T new, P cached "
+      "tokens); fitted to {} passes of up to {:.0f} tokens, it names the faster way in {}\n",
+      rule.new_tokens, rule.miss_rate, rule.constant, ring.times.size(), most_keys,
+      parallel::count_right(rule, ring.times));
+}
+
+nlohmann::ordered_json json_of(const settle::MeasuredRing& ring) {
+  const parallel::FittedRule& rule = ring.rule.rule;
+  nlohmann::ordered_json json{{"new_tokens", rule.new_tokens},
+                              {"miss_rate", rule.miss_rate},
+                              {"constant", rule.constant},
+                              {"right", parallel::count_right(rule, ring.times)},
+                              {"passes", nlohmann::ordered_json::array()}};
+  for (const parallel::RingTimes& each : ring.times)
+    json["passes"].push_back({{"new_tokens", each.load.new_tokens},
+                              {"cached_tokens", each.load.cached_tokens()},
+                              {"pass_kv_s", each.pass_kv_s},
+                              {"pass_q_s", each.pass_q_s}});
+  return json;
+}
+
+/// Measures this machine and writes its cluster file. Returns what was measured of rings. Collective
+/// over `world`.
+std::optional<settle::MeasuredRing> write_cluster_file(
+    const std::string& path, const job::Job& job, const cluster::ProcessGrid& grid,
+    const std::vector<comm::RackServerGpu>& places, comm::Communicator& world) {
   const resources::Threads threads = resources::threads_of_rank(world);
   const resources::ComputePlace place =
       resources::make_compute_place(job, resources::computes_on_gpus(job, world), threads, world);
+  const auto ring = measured_ring(job, grid, place, world);
   const cluster_files::Cluster cluster =
-      settle::measure_this_cluster(world, places, job, place, threads.cache_bytes);
+      settle::measure_this_cluster(world, places, job, place, threads.cache_bytes,
+                                   ring ? std::optional(ring->rule) : std::nullopt);
   comm::together(world, [&] {
     if (world.rank() == 0) report::write_atomically(path, to_yaml(cluster));
   });
+  return ring;
 }
 
 void print_table(const cluster::GridShape& shape, const Counts& counts,
@@ -146,7 +201,9 @@ int topology_command(const TopologyOptions& options, comm::Communicator& world) 
                                         {"tp", at.tp}});
   nlohmann::ordered_json links;
   if (options.measure) links = measured_links(places, grid, world);
-  if (!options.cluster_file.empty()) write_cluster_file(options.cluster_file, job, places, world);
+  std::optional<settle::MeasuredRing> ring;
+  if (!options.cluster_file.empty())
+    ring = write_cluster_file(options.cluster_file, job, grid, places, world);
   if (world.rank() != 0) return 0;
   const cluster::GridShape& shape = grid.shape();
   const Counts counts = counts_of(places);
@@ -161,11 +218,13 @@ int topology_command(const TopologyOptions& options, comm::Communicator& world) 
                                {"racks", counts.racks},
                                {"ranks", rows}};
     if (options.measure) map["links"] = links;
+    if (ring) map["ring_rule"] = json_of(*ring);
     fmt::print("{}\n", json_text(map, 2));
     return 0;
   }
   print_table(shape, counts, rows);
   if (options.measure) fmt::print("{}", links_text(links));
+  if (ring) fmt::print("{}", text_of(*ring));
   return 0;
 }
 
@@ -180,6 +239,7 @@ void add_topology(CLI::App& app, Context& context) {
           "srun --mpi=pmix pecia topology --dp 2 --tp 4",
           "srun --mpi=pmix pecia topology --measure --json > links.json",
           "mpirun -np 2 pecia topology --measure --cluster-file this.yaml",
+          "mpirun -np 2 pecia topology job.yaml --measure --cluster-file this.yaml",
       }),
       [options, &context] {
         context.chosen = [options, &context] { return topology_command(*options, context.world); };
@@ -206,7 +266,9 @@ void add_topology(CLI::App& app, Context& context) {
        .help = "Latency and bandwidth of each level of links, and of the rings"});
   add({.name = "--cluster-file",
        .into = &options->cluster_file,
-       .help = "With --measure: writes a cluster file of this machine, for pecia plan",
+       .help =
+           "With --measure: writes a cluster file of this machine, for pecia plan; with JOB and "
+           "several ring ranks also when keys and when queries of its model go round the ring",
        .type = "OUT",
        .needs = "--measure"});
   add({.name = "--json", .into = &options->json, .help = "JSON instead of a table"});

@@ -23,6 +23,7 @@
 #include "lib/run/share_prefixes.hpp"
 #include "lib/run/signals.hpp"
 #include "lib/run/watch_ranks.hpp"
+#include "lib/settle/fitted_rule.hpp"
 #include "lib/settle/link_costs.hpp"
 #include "lib/settle/measure/kept_peak.hpp"
 #include "lib/settle/measure/product_rates.hpp"
@@ -125,13 +126,15 @@ int run_round(const Run& run, const RunBegin& begin, report::Startup& startup) {
   if (setup.resources.sparse) setup.resources.sparse->counts_shares = setup.options.counts_shares;
   const parallel::LinkCosts link_costs =
       settle::link_costs(known, tensors ? *tensors : ranks, compute, setup.resources);
+  const auto fitted_rule = settle::fitted_rule(known, compute, setup.resources);
   const Parking parking = parking_of_rank(setup, compute);
   execute::Replica replica(ranks, std::move(tensors), setup.stage, run.weights.views(), compute,
                            settings_of_rank(setup, inputs, link_costs, parking));
   if (!replica.tensors_by().empty() && ranks.size() > 1)
     setup.log->info("tensors travel by {}", replica.tensors_by());
-  const measure::Measured measured = settle::measured_choices(
-      known, settled, rates.ring, link_costs, setup.layout, setup.products, replica);
+  measure::Measured measured = settle::measured_choices(known, settled, rates.ring, link_costs,
+                                                        setup.layout, setup.products, replica);
+  measured.fitted_rule = fitted_rule;
   setup.resources.shift_threshold = measured.shift_threshold;
   setup.kept = to_json(measured, setup.resources);
 

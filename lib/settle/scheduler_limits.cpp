@@ -50,6 +50,7 @@ schedule::SchedulerLimits scheduler_limits(const job::Job& job, const model::Mod
     limits.team_times.emplace(of_one_instance(time->times, resources),
                               team_costs(config, resources, measured.ring), resources.cp);
   limits.ring_rates = measured.ring;
+  limits.fitted_rule = measured.fitted_rule;
   limits.detokenizer = std::move(detokenizer);
   limits.time = std::move(time);
   return limits;

@@ -119,6 +119,10 @@ ReplicaPasses::ReplicaPasses(PassCosts& costs, const resources::Resources& resou
   base_.stages = resources.pp;
   base_.levels = settled_levels(costs.scenario(), resources_);
   if (resources.levels_from()) base_.tokens_per_pass = resources.max_batch_tokens;
+  const auto& known = costs.scenario().cluster.ring_rule;
+  resources::Resources rings = resources;
+  rings.kv_dtype = costs.scenario().kv;
+  if (known && known->is_of(ring_of(costs.scenario().config, rings))) fitted_rule_ = known->rule;
 }
 
 std::vector<int> ReplicaPasses::degrees() const {
@@ -145,6 +149,12 @@ PassShape ReplicaPasses::prefill(int degree, int64_t sequences, int64_t tokens,
   }
   const bool by_levels = resources_.levels_from() && tokens >= *resources_.levels_from();
   if (degree == 1 || resources_.ring || by_levels) return shape;
+  if (fitted_rule_) {
+    parallel::RingLoad load;
+    for (int64_t i = 0; i < sequences; ++i) load.add(tokens, cached);
+    if (fitted_rule_->h(load) <= 0) shape.ring = AttentionExchange::pass_q;
+    return shape;
+  }
   PassShape other = shape;
   other.ring = AttentionExchange::pass_q;
   return costs_.lower_bound(other).seconds < costs_.lower_bound(shape).seconds ? other : shape;

@@ -33,7 +33,7 @@ class ReplicaPasses {
   int64_t batch_tokens(int degree) const { return resources_.batch_tokens_of_team(degree); }
   /// A pass with `tokens` new tokens of each of `sequences` sequences after `cached` ones. Teams that
   /// change read one sequence, and the first instance has its keys. A ring that is chosen by rule is
-  /// the one that takes less by itself.
+  /// the one that the cluster's ring_rule names, or the one that takes less by itself.
   PassShape prefill(int degree, int64_t sequences, int64_t tokens, int64_t cached) const;
   /// A step of `sequences` sequences after about `context` tokens each: on a multiple of them, so
   /// that all instances hold equally many. Of teams that change, `masters` instances have rows.
@@ -45,7 +45,8 @@ class ReplicaPasses {
   PassCosts& costs_;
   resources::Resources resources_;
   Fidelity fidelity_;
-  PassShape base_;  ///< what all shapes have in common
+  PassShape base_;                                   ///< what all shapes have in common
+  std::optional<parallel::FittedRule> fitted_rule_;  ///< of the cluster, for such rings
 };
 
 /// The lengths between which the passes of a batch lie.

@@ -145,6 +145,13 @@ parallel::LinkCosts link_costs(const cluster_files::Cluster& cluster, int ranks)
           has_racks ? s_per_byte(comm::LinkLevel::system) : 0};
 }
 
+cluster_files::RingRule ring_of(const model::ModelConfig& config, const Resources& resources) {
+  const model::KvHeads heads = config.widest_heads();
+  const int64_t kv_heads = parallel::kv_heads_of_rank(resources.degrees(), heads.count);
+  return {{},       resources.cp, kv_heads * (config.num_heads / heads.count),
+          kv_heads, heads.dim,    resources.kv_dtype};
+}
+
 std::optional<parallel::SparseSetting> settled_levels(const Scenario& scenario,
                                                       const Resources& resources) {
   std::optional<parallel::SparseSetting> setting = resources.sparse;

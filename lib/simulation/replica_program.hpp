@@ -40,6 +40,10 @@ double all_to_all_bandwidth(const cluster_files::Cluster& cluster, int ranks);
 /// links between them, and inside a server.
 parallel::LinkCosts link_costs(const cluster_files::Cluster& cluster, int ranks);
 
+/// The rings of a replica with these degrees and kv_dtype, for which a cluster's ring_rule may be.
+cluster_files::RingRule ring_of(const model::ModelConfig& config,
+                                const resources::Resources& resources);
+
 /// In the functions below, `resources` has degrees and kv_dtype, and max_batch_tokens where
 /// micro-partitions are to be chosen.
 

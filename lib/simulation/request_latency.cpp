@@ -58,7 +58,7 @@ RequestLatency prompt_latency(const ReplicaPasses& passes, int degree, const Req
   const std::vector<double> weights = weights_of(played);
   for (size_t i = 0; i < played.size(); ++i) add(played[i] * chunk, chunk, weights[i]);
   if (rest > 0) add(whole * chunk, rest, 1);
-  return {sum.seconds, 0, sum.times};
+  return {sum.seconds, 0, sum.times, sum.sent_bytes};
 }
 
 /// A prompt's chunks one behind the other through stages: each takes the time of the slowest stage, and
@@ -83,7 +83,7 @@ RequestLatency staged_latency(const ReplicaPasses& passes, const schedule::Sched
   const std::vector<double> weights = weights_of(played);
   for (size_t i = 0; i < played.size(); ++i) sum.add(cost_of(played[i]), weights[i] * slowest);
   sum.add(cost_of(std::ssize(chunks) - 1), 1 - slowest);
-  return {sum.seconds, 0, sum.times};
+  return {sum.seconds, 0, sum.times, sum.sent_bytes};
 }
 
 schedule::SchedulerLimits limits_of(const PassCosts& costs, const resources::Resources& resources) {

@@ -2,6 +2,7 @@
 #pragma once
 /// How long one request alone takes on a replica of a described cluster.
 
+#include <array>
 #include <filesystem>
 #include <string>
 #include <string_view>
@@ -27,6 +28,8 @@ struct RequestLatency {
       0;             ///< what the host does before (context_token_us), and all passes of the prompt
   double tbt_s = 0;  ///< a step in the middle of the answer
   RankTimes prefill;  ///< of the busiest rank in each pass, all passes
+  std::array<double, comm::num_link_levels>
+      sent_bytes{};  ///< for the prompt, as PassCost::sent_bytes
 };
 
 /// Simulates the passes of a prompt in chunks of max_batch_tokens, and a step of its answer. Where

@@ -155,6 +155,29 @@ TEST(ClusterFile, MayDescribeCollectivesBetweenServers) {
               HasSubstr("unknown key links.server.adapters"));
 }
 
+TEST(ClusterFile, MayHaveARuleOfKeysAndQueries) {
+  const std::string text =
+      std::string(small) +
+      "ring_rule: {new_tokens: 0.25, miss_rate: 1.5, constant: -2, ranks: 4, heads: 32, "
+      "kv_heads: 8, head_dim: 128, kv: bf16}\n";
+  const Cluster cluster = parse_cluster(text, "c.yaml");
+  const RingRule rule{{0.25, 1.5, -2}, 4, 32, 8, 128, DType::bf16};
+  EXPECT_EQ(cluster.ring_rule, rule);
+  EXPECT_EQ(parse_cluster(to_yaml(cluster), "written"), cluster);
+  EXPECT_FALSE(parse_cluster(small, "c.yaml").ring_rule);
+  RingRule other = rule;
+  other.rule = {};
+  EXPECT_TRUE(rule.is_of(other)) << "its rings are the same";
+  other.ranks = 8;
+  EXPECT_FALSE(rule.is_of(other));
+
+  EXPECT_THAT(refusal(replaced(text, "kv: bf16", "kv: int8")), HasSubstr("fp32, bf16 or fp8"));
+  EXPECT_THAT(refusal(replaced(text, "ranks: 4", "ranks: 1")), HasSubstr("one rank has no ring"));
+  EXPECT_THAT(refusal(replaced(text, "constant: -2", "constant: low")),
+              HasSubstr("ring_rule.constant is low; it must be a number"));
+  EXPECT_THAT(refusal(replaced(text, "heads: 32, ", "")), HasSubstr("ring_rule.heads is missing"));
+}
+
 TEST(ClusterFile, ThatIsWrongIsRefusedWithTheLineAndTheKey) {
   const auto changed = [](const char* from, const char* to) {
     return refusal(replaced(small, from, to));

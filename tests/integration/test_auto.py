@@ -5,13 +5,24 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import unittest
 from pathlib import Path
 from typing import Any, ClassVar
 
-from harness import ALL_DONE, DONE, DRAINED, PROGRAM, REFUSED, RunTest, random_requests, wait_for
+from harness import (
+    ALL_DONE,
+    DONE,
+    DRAINED,
+    MPIEXEC,
+    PROGRAM,
+    REFUSED,
+    RunTest,
+    random_requests,
+    wait_for,
+)
 
 OPEN = {"dp": "auto", "cp": "auto", "sp": "auto", "tp": "auto"}
 GENERATION: dict[str, Any] = {"max_new_tokens": 16, "ignore_eos": True}
@@ -173,6 +184,30 @@ class AutoTest(RunTest):
         layout = (f"--set=parallel.{key}={value}" for key, value in given.items())
         self.run_here(job, 2, *layout, *SOON_DONE)
         self.assertEqual(self.report(job)["grid"], given)
+
+    def test_keys_or_queries_go_by_what_topology_measured(self) -> None:
+        requests = random_requests(4, 40, 60, seed=98, every_second_turn=3)
+        job = self.write_job(requests, generation=GENERATION, parallel={"dp": 1, "cp": 2, "sp": 1, "tp": 1})
+        described = self.folder / "described.yaml"
+        command = [MPIEXEC, "-np", 2, "--bind-to", "none", PROGRAM, "topology", job]
+        launch = self.launch(
+            [*command, "--measure", "--cluster-file", described], {"XDG_CACHE_HOME": str(self.cache)}
+        )
+        self.assertEqual(launch.wait(), 0, launch.words())
+        self.assertRegex(launch.out.read_text(), r"ring: keys travel where .* fitted to \d+ passes of up to \d+ tokens")
+        self.assertIn("ring_rule:", described.read_text())
+        (kept,) = self.clusters()
+        measured = kept.read_text()
+        for constant, ring in ((1000, "pass_kv"), (-1000, "pass_q")):
+            with self.subTest(ring=ring):
+                kept.write_text(re.sub(r"constant: [^,]+", f"constant: {constant}", measured))
+                words = self.run_here(job, 2, "--fresh")
+                self.assertIn("keys or queries by the times that pecia topology measured", words)
+                modes = set(self.results(job)["mode"])
+                self.assertTrue(all(f"/{ring}+".encode() in mode for mode in modes), modes)
+        # Rings of other heads have rule B.
+        kept.write_text(re.sub(r" heads: \d+", " heads: 4096", measured))
+        self.assertNotIn("pecia topology measured of both", self.run_here(job, 2, "--fresh"))
 
     def test_a_cluster_is_fitted_to_runs(self) -> None:
         requests = random_requests(8, 400, 800, seed=93)

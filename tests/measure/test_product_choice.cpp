@@ -130,6 +130,16 @@ TEST(Measured, SaysTheProductsOfTheRun) {
   EXPECT_EQ(kept_products_of_run("no JSON"), "");
 }
 
+TEST(Measured, KeepsTheRuleOfKeysAndQueries) {
+  resources::Resources resources;
+  resources.cp = 2;
+  Measured measured;
+  EXPECT_FALSE(parse_measured(to_json(measured, resources), resources)->fitted_rule);
+  measured.fitted_rule = {0.1, 1.0 / 3, -2};
+  EXPECT_EQ(parse_measured(to_json(measured, resources), resources)->fitted_rule,
+            measured.fitted_rule);
+}
+
 class ChooseProducts : public testing::Test {
  protected:
   ChooseProducts() {

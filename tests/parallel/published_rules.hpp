@@ -13,7 +13,10 @@ namespace pecia::test {
 inline parallel::RingDecision rule_a(const parallel::RingInputs& in) {
   const double limit = miss_rate_of_equal_messages(in);
   const bool keys_travel = kv_is_hidden(in) || in.load.miss_rate() >= limit;
-  return {in, new_tokens_that_hide_kv(in), limit,
+  return {in,
+          new_tokens_that_hide_kv(in),
+          limit,
+          {},
           keys_travel ? parallel::AttentionExchange::pass_kv : parallel::AttentionExchange::pass_q};
 }
 

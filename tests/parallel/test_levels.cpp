@@ -63,7 +63,9 @@ TEST(Levels, RefuseSegmentsThatDoNotJoin) {
   EXPECT_THROW(Levels(2, {{0, 2}}), InvalidArgument);
   EXPECT_THROW(Levels(3, {{0, 0, 1}, {0, 1, 1}}), InvalidArgument) << "a segment is torn";
   EXPECT_THROW(Levels(3, {{0, 0}}), InvalidArgument);
-  EXPECT_THAT(Levels(4, {{0, 0, 1, 1}, {0, 0, 0, 0}}).deal_order(3, 0), ElementsAre(0, 2, 1, 3));
+  const Levels two_servers(4, {{0, 0, 1, 1}, {0, 0, 0, 0}});
+  EXPECT_THAT(two_servers.deal_order(3, 0, Geometry::disjoint), ElementsAre(0, 2, 3, 1));
+  EXPECT_THAT(two_servers.deal_order(3, 0, Geometry::nested), ElementsAre(0, 2, 1, 3));
 }
 
 TEST(LevelRule, HalvesWhatItKeepsAtEachFurtherLevel) {
@@ -302,6 +304,25 @@ TEST(LevelSteps, BringWhatEachTaskNeedsOnce) {
       }
     }
   }
+}
+
+/// Two servers: each part of the second one has its queries attended on the first for half of the heads.
+TEST(LevelSteps, SendEachPartsQueriesFarForAsManyHeads) {
+  const std::vector<int> servers{0, 0, 0, 0, 0, 0, 0, 0, 1, 1, 1, 1, 1, 1, 1, 1};
+  const Levels levels = levels_of(servers, std::vector<int>(16));
+  EXPECT_THAT(levels.deal_order(3, 0, Geometry::disjoint),
+              ElementsAre(0, 8, 9, 1, 10, 2, 3, 11, 12, 4, 5, 13, 6, 14, 15, 7));
+  LevelSequence sequence;
+  for (int rank = 0; rank < 16; ++rank) sequence.push_back({0, 1000, 0});
+  std::vector<double> far(16);
+  for (int rank = 0; rank < 16; ++rank)
+    for (const LevelStep& step : level_steps(
+             levels, {Geometry::disjoint, 0.2}, {sequence}, 4, [](int) { return 1; }, rank))
+      for (int to = 0; to < 8; ++to)
+        for (const LevelPiece& piece : step.leaving[to])
+          for (const RowRange& rows : piece.queries)
+            if (rank >= 8) far[rank] += static_cast<double>(rows.size());
+  for (int rank = 8; rank < 16; ++rank) EXPECT_NEAR(far[rank] / (4 * 400.0), 0.5, 0.05) << rank;
 }
 
 TEST(LevelSteps, DealPairsEvenly) {

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "lib/base/core/error.hpp"
+#include "lib/ranks/parallel/fitted_rule.hpp"
 #include "tests/parallel/published_rules.hpp"
 
 namespace pecia::parallel {
@@ -73,6 +74,72 @@ TEST(RuleC, NamesTheFasterSideOfEveryRowWithTheSignsOfThePreset) {
   // As printed, with the miss rate as a fraction: h = α·ln T + β·ln(m) + γ.
   const RingFit printed{-1.059, 1.145, 12.112 - 1.145 * std::log(100)};
   EXPECT_EQ(errors_of(by(printed), 0).size(), 10u);
+}
+
+/// The published rule with the signs of the preset, as its numbers stand here.
+FittedRule published_rule() {
+  const auto [alpha, beta, gamma] = llama_405b_on_4_hosts;
+  return {alpha, beta, gamma + beta * std::log(100)};
+}
+
+/// Passes of this number of keys, whose times differ as `rule` says.
+std::vector<RingTimes> times_by(const FittedRule& rule, const std::vector<int64_t>& keys) {
+  std::vector<RingTimes> times;
+  for (const int64_t all : keys)
+    for (const int64_t part : {64, 16, 4, 2, 1}) {
+      RingTimes each{{}, 2, 2};
+      each.load.add(all / part, all - all / part);
+      each.pass_q_s *= std::exp(rule.h(each.load));
+      times.push_back(each);
+    }
+  return times;
+}
+
+TEST(FittedRule, IsTheOneThatMadeTheTimes) {
+  const FittedRule rule = published_rule();
+  const FittedRule found = fit_rule(times_by(rule, {32'000, 128'000, 512'000}));
+  EXPECT_NEAR(found.new_tokens, rule.new_tokens, 1e-5);
+  EXPECT_NEAR(found.miss_rate, rule.miss_rate, 1e-5);
+  EXPECT_NEAR(found.constant, rule.constant, 1e-4);
+}
+
+TEST(FittedRule, NamesTheFasterWayOfOneLengthToo) {
+  const auto times = times_by(published_rule(), {128'000});
+  EXPECT_EQ(count_right(fit_rule(times), times), 5);
+  EXPECT_LT(fit_rule(times).h(times.front().load), 0);
+  EXPECT_GT(fit_rule(times).h(times.back().load), 0);
+}
+
+/// Fitted to the paper's own times, it errs where these differ by less than 2 % or lie on no line.
+TEST(FittedRule, OfTheTableErrsOnceAtMost) {
+  std::vector<RingTimes> times;
+  for (const Measured& row : table) {
+    RingTimes each{{}, row.pass_kv_ms, row.pass_q_ms};
+    each.load.add(row.fresh, row.cached);
+    times.push_back(each);
+  }
+  const FittedRule rule = fit_rule(times);
+  EXPECT_LE(errors_of([&](const RingInputs& in) { return decide_fitted(in, rule).ring; }).size(),
+            1u);
+}
+
+TEST(FittedRule, DecidesBesideRuleB) {
+  const RingInputs in = llama_405b(3200, 124800);
+  const FittedRule keys{0, 0, 1}, queries{0, 0, -1};
+  EXPECT_EQ(decide_fitted(in, keys).ring, AttentionExchange::pass_kv);
+  EXPECT_EQ(decide_fitted(in, queries).ring, AttentionExchange::pass_q);
+  EXPECT_EQ(decide_fitted(in, queries).h, -1);
+  EXPECT_EQ(decide_fitted(in, queries).miss_rate_limit, rule_b(in).miss_rate_limit);
+  EXPECT_FALSE(rule_b(in).h);
+}
+
+TEST(FittedRule, NeedsFourTimesAboveZero) {
+  auto times = times_by(published_rule(), {1000});
+  times.resize(3);
+  EXPECT_THROW(fit_rule(times), InvalidArgument);
+  times = times_by(published_rule(), {1000});
+  times[1].pass_q_s = 0;
+  EXPECT_THROW(fit_rule(times), InvalidArgument);
 }
 
 TEST(Conditions, AreThoseOfThePageByHand) {

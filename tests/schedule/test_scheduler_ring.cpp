@@ -3,6 +3,8 @@
 
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "lib/base/core/error.hpp"
 #include "tests/schedule/fake_replica.hpp"
 #include "tests/schedule/random_workload.hpp"
@@ -89,6 +91,19 @@ TEST(RingByRule, CountsTheKeysOfDecodesThatRide) {
   EXPECT_EQ(served.chunk_rings.at(1)[0].sequence, 1);
   EXPECT_EQ(served.chunk_rings.at(1)[0].decision.in.load.keys, 1001 + 100);
   EXPECT_TRUE(served.chunk_rings.at(2).empty()) << "nothing is chosen for decodes alone";
+}
+
+TEST(RingByRule, MayBeFittedToTimes) {
+  // Keys travel with 40 new tokens or more, whatever the miss rate.
+  auto limits = limits_by_rule();
+  limits.fitted_rule = parallel::FittedRule{1, 0, -std::log(40.0)};
+  const auto served = serve(limits, {chain_of(0, {30, 20, 50}, 1)});
+  ASSERT_EQ(served.plans.size(), 3u);
+  EXPECT_EQ(served.plans[0].teams.front().ring, AttentionExchange::pass_q) << "rule B: pass_kv";
+  EXPECT_EQ(served.plans[1].teams.front().ring, AttentionExchange::pass_q);
+  EXPECT_EQ(served.plans[2].teams.front().ring, AttentionExchange::pass_kv) << "51 of 102";
+  const auto& decision = served.chunk_rings[0].at(0).decision;
+  EXPECT_NEAR(decision.h.value(), std::log(decision.in.load.new_tokens / 40.0), 1e-12);
 }
 
 struct EveryRingSetting : testing::TestWithParam<uint64_t> {};

@@ -3,11 +3,15 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "lib/simulation/papers/decode_parts.hpp"
 #include "lib/simulation/papers/goodput.hpp"
 #include "lib/simulation/papers/machine.hpp"
+#include "lib/simulation/papers/measured_figures.hpp"
 #include "lib/simulation/papers/paper.hpp"
 
 namespace pecia::simulation::papers {
@@ -72,6 +76,32 @@ TEST(Papers, AreJson) {
   EXPECT_EQ(json["papers"][0]["rows"][0]["plot"]["line"], "ring");
   EXPECT_EQ(json["papers"][0]["rows"][0]["published_to"], nullptr);
   EXPECT_EQ(json["papers"][0]["constants"][0]["largest_share"], 0.25);
+}
+
+/// Figures that were measured say where, and stand on their page as they are here.
+TEST(Papers, MarkWhatWasMeasured) {
+  for (const MeasuredFigure& figure : measured_figures()) {
+    const Row& row = figure.row;
+    SCOPED_TRACE(row.what + ", " + row.setting);
+    EXPECT_EQ(row.how, How::measured);
+    EXPECT_FALSE(row.allowed) << "other sizes than the paper's";
+    EXPECT_FALSE(row.command.empty() || row.note.empty());
+    std::ifstream file(std::filesystem::path(PECIA_SOURCE_DIR) / row.page);
+    std::stringstream text;
+    text << file.rdbuf();
+    const std::string page = text.str();
+    const std::string commit = row.measured_on.substr(row.measured_on.rfind(' ') + 1);
+    EXPECT_THAT(page, HasSubstr(commit));
+    EXPECT_FALSE(figure.stands.empty());
+    for (const char* number : figure.stands) EXPECT_THAT(page, HasSubstr(number));
+  }
+  Paper paper;
+  paper.name = "Shift";
+  add_measured(paper);
+  EXPECT_EQ(paper.rows.size(), 3u);
+  const nlohmann::ordered_json json = to_json({paper});
+  EXPECT_THAT(json["papers"][0]["rows"][0]["measured_on"].get<std::string>(), HasSubstr("Zen 5"));
+  EXPECT_EQ(json["papers"][0]["rows"][0]["how"], "measured");
 }
 
 /// A ring's queries travel one by one, so twice the instances have three times the messages.

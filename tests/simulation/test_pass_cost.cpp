@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <vector>
 
 #include "lib/base/core/in_parallel.hpp"
@@ -88,6 +89,31 @@ TEST(PassCosts, AreTheSameFromManyThreads) {
     return found;
   };
   EXPECT_EQ(seconds(8), seconds(1));
+}
+
+/// A pass's ring is the one that the cluster's rule names, if the rule is of such rings.
+TEST(ReplicaPasses, GoByTheClustersRuleOfKeysAndQueries) {
+  using parallel::AttentionExchange;
+  SmallJob small;
+  const auto ring_of_pass = [&](int64_t tokens, int64_t cached) {
+    PassCosts costs(small.scenario());
+    const ReplicaPasses passes(costs, ring_of(4, 256), Fidelity::replayed);
+    return passes.prefill(4, 1, tokens, cached).ring;
+  };
+  const AttentionExchange by_times = ring_of_pass(200, 0);
+  resources::Resources resources = ring_of(4, 256);
+  resources.kv_dtype = small.scenario().kv;
+  cluster_files::RingRule rule = ring_of(small.scenario().config, resources);
+  rule.rule = {0, 1, std::log(10.0)};  // keys from a tenth of new tokens on
+  small.cluster.ring_rule = rule;
+  EXPECT_EQ(ring_of_pass(200, 0), AttentionExchange::pass_kv);
+  EXPECT_EQ(ring_of_pass(64, 448), AttentionExchange::pass_kv);
+  EXPECT_EQ(ring_of_pass(16, 496), AttentionExchange::pass_q);
+  rule.rule = {0, 0, by_times == AttentionExchange::pass_kv ? -1.0 : 1.0};
+  small.cluster.ring_rule = rule;
+  EXPECT_NE(ring_of_pass(200, 0), by_times);
+  small.cluster.ring_rule->ranks = 2;
+  EXPECT_EQ(ring_of_pass(200, 0), by_times) << "the rule of other rings";
 }
 
 }  // namespace

@@ -18,17 +18,19 @@ using report::ScopedSpan;
 void note_rings(const std::vector<schedule::ChunkRing>& rings, report::Recorder& recorder) {
   for (const auto& [sequence, decision] : rings) {
     const parallel::RingInputs& in = decision.in;
-    recorder.note("ring_rule",
-                  {{"sequence", static_cast<double>(sequence)},
-                   {"new_tokens", in.load.new_tokens},
-                   {"cached_tokens", in.load.cached_tokens()},
-                   {"ranks", in.ranks},
-                   {"flops", in.rates.flops},
-                   {"bandwidth", in.rates.bandwidth},
-                   {"all_to_all_bandwidth", in.rates.all_to_all_bandwidth},
-                   {"hiding_tokens", decision.hiding_tokens},
-                   {"miss_rate", in.load.miss_rate()},
-                   {"miss_rate_limit", decision.miss_rate_limit}},
+    std::vector<std::pair<const char*, double>> numbers{
+        {"sequence", static_cast<double>(sequence)},
+        {"new_tokens", in.load.new_tokens},
+        {"cached_tokens", in.load.cached_tokens()},
+        {"ranks", in.ranks},
+        {"flops", in.rates.flops},
+        {"bandwidth", in.rates.bandwidth},
+        {"all_to_all_bandwidth", in.rates.all_to_all_bandwidth},
+        {"hiding_tokens", decision.hiding_tokens},
+        {"miss_rate", in.load.miss_rate()},
+        {"miss_rate_limit", decision.miss_rate_limit}};
+    if (decision.h) numbers.emplace_back("h", *decision.h);
+    recorder.note("ring_rule", numbers,
                   decision.ring == parallel::AttentionExchange::pass_kv ? "pass_kv" : "pass_q");
   }
 }

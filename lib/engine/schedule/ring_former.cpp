@@ -217,7 +217,8 @@ void RingFormer::decode(Pass& pass) const {
   }
 }
 
-/// Decides by rule B what travels for the chunk, unless that is fixed.
+/// Decides by rule B what travels for the chunk, or by a rule that was fitted to times of both ways,
+/// unless that is fixed.
 ///
 /// It is rule B, not A: our pass-Q sends outputs home in fp32, twice the bytes of a bf16 cache, and
 /// nothing hides that all-to-all. `riders`, the decode rows of the pass, count too: with pass-KV the
@@ -229,8 +230,9 @@ Former::Exchange RingFormer::exchange_of(const SchedulerState& state,
   if (limits.ring_size == 1) return {AttentionExchange::pass_kv};
   if (limits.ring) return {*limits.ring};
   riders.add(chunk.count, chunk.first);
-  const auto decision =
-      parallel::rule_b({riders, limits.ring_size, limits.ring_shape, limits.ring_rates});
+  const parallel::RingInputs in{riders, limits.ring_size, limits.ring_shape, limits.ring_rates};
+  const parallel::RingDecision decision =
+      limits.fitted_rule ? decide_fitted(in, *limits.fitted_rule) : rule_b(in);
   return {decision.ring, decision};
 }
 

@@ -15,8 +15,8 @@
 #include "lib/engine/schedule/team_times.hpp"
 #include "lib/files/grammar/grammars.hpp"
 #include "lib/files/text/detokenizer.hpp"
+#include "lib/ranks/parallel/fitted_rule.hpp"
 #include "lib/ranks/parallel/pass_modes.hpp"
-#include "lib/ranks/parallel/ring_rule.hpp"
 #include "lib/work/job/job.hpp"
 
 namespace pecia::schedule {
@@ -128,10 +128,11 @@ struct SchedulerLimits {
   parallel::PassModes modes;
   job::Policy policy = job::Policy::prefill_first;
   /// The tensor that travels when prompts are fed. Absent: rule B decides for each chunk from
-  /// `ring_shape` and `ring_rates`.
+  /// `ring_shape` and `ring_rates`, or `fitted_rule`.
   std::optional<parallel::AttentionExchange> ring = parallel::AttentionExchange::pass_kv;
   parallel::RingShape ring_shape;
   parallel::RingRates ring_rates = {};
+  std::optional<parallel::FittedRule> fitted_rule = {};  ///< decides in place of rule B
   /// Chunks of prompts with at least this number of new tokens are attended by levels.
   std::optional<int64_t> levels_from = {};
   bool layout_invariant = false;  ///< passes are cut for parallel::layout_ranks

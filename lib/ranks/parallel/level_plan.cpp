@@ -187,7 +187,7 @@ std::vector<LevelStep> level_steps(const Levels& levels, const LevelRule& rule,
     const int segment = levels.segment(level, rank);
     const std::vector<Work> work =
         work_of(levels, rule, level, levels.members(level, segment), sequences, kv_heads);
-    const std::vector<int>& order = levels.deal_order(level, segment);
+    const std::vector<int>& order = levels.deal_order(level, segment, rule.geometry);
     const int parts = micro(level);
     PECIA_CHECK(parts >= 1, "level {} in {} micro-partitions", level, parts);
     for (int part = 0; part < parts; ++part) {

@@ -2,6 +2,7 @@
 #include "lib/ranks/parallel/levels.hpp"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 #include <numeric>
 #include <utility>
@@ -30,6 +31,12 @@ std::vector<int> alone(int ranks) {
 
 int count_of(const std::vector<int>& segments) {
   return segments.back() + 1;
+}
+
+/// Whether the second of two segments is the first in a group of ranks, so that each is as often first
+/// among every few groups next to each other: 0 1 1 0 1 0 0 1.
+bool begins_with_second(unsigned group) {
+  return std::popcount(group) % 2 == 1;
 }
 
 /// By segment of `upper`: how many segments of `lower` it has.
@@ -74,25 +81,39 @@ Levels::Levels(int ranks, std::vector<std::vector<int>> joins) {
     }
     segments_.push_back(std::move(join));
   }
+  for (const Geometry geometry : {Geometry::disjoint, Geometry::nested})
+    deal_orders_[static_cast<size_t>(geometry)] = orders_of_work(geometry);
+}
+
+Levels::DealOrders Levels::orders_of_work(Geometry geometry) const {
+  DealOrders all;
   for (int level = 1; level <= count(); ++level) {
-    auto& orders = deal_orders_.emplace_back(count_of(segments_[level - 1]));
+    auto& orders = all.emplace_back(count_of(segments_[level - 1]));
     if (level == 1) {
-      for (int rank = 0; rank < ranks; ++rank) orders[rank] = {rank};
+      for (int rank = 0; rank < ranks(); ++rank) orders[rank] = {rank};
       continue;
     }
     // By place in the order of the segment below, as a share of its length.
     std::vector<std::vector<std::pair<double, int>>> placed(orders.size());
     for (int below = 0; below < count_of(segments_[level - 2]); ++below) {
-      const std::vector<int>& order = deal_orders_[level - 2][below];
+      const std::vector<int>& order = all[level - 2][below];
       for (size_t i = 0; i < order.size(); ++i)
         placed[segment(level, order[i])].emplace_back(
             static_cast<double>(i) / static_cast<double>(order.size()), order[i]);
     }
     for (size_t i = 0; i < orders.size(); ++i) {
       std::ranges::stable_sort(placed[i], {}, &std::pair<double, int>::first);
-      for (const auto& [share, rank] : placed[i]) orders[i].push_back(rank);
+      unsigned group = 0;
+      for (auto begin = placed[i].begin(); begin != placed[i].end(); ++group) {
+        const auto end = std::find_if(begin, placed[i].end(),
+                                      [&](const auto& each) { return each.first != begin->first; });
+        const bool are_two = end - begin == 2 && geometry == Geometry::disjoint;
+        if (are_two && begins_with_second(group)) std::iter_swap(begin, begin + 1);
+        for (; begin != end; ++begin) orders[i].push_back(begin->second);
+      }
     }
   }
+  return all;
 }
 
 std::vector<int> Levels::members(int level, int segment) const {
@@ -104,7 +125,7 @@ std::vector<int> Levels::members(int level, int segment) const {
 
 int Levels::most_ranks(int level) const {
   size_t most = 0;
-  for (const std::vector<int>& segment : deal_orders_.at(level - 1))
+  for (const std::vector<int>& segment : deal_orders_.front().at(level - 1))
     most = std::max(most, segment.size());
   return static_cast<int>(most);
 }

@@ -9,6 +9,7 @@
 /// "levels".
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -35,19 +36,23 @@ class Levels {
   std::vector<int> members(int level, int segment) const;
   /// The number of ranks of the level's largest segment.
   int most_ranks(int level) const;
-  /// The ranks of a segment in the order in which work is dealt to them. Ranks that work on the same
-  /// part of the heads at the level below stay as near to it as can be, so that most of what they
-  /// need has come already.
+  /// The ranks of a segment in the order in which work is dealt to them. Ranks with the same part of
+  /// the heads at the level below stay near each other, as most of what they need has come already.
+  /// With Geometry::disjoint two segments take turns at being first: the queries of all parts then go
+  /// equally far. Nested levels attend near pairs again, so there the first segment comes first.
   ///
-  ///     two servers of two ranks     servers: 0 1 | 2 3     all: 0 2 1 3
-  const std::vector<int>& deal_order(int level, int segment) const {
-    return deal_orders_.at(level - 1).at(segment);
+  ///     two servers of two ranks     servers: 0 1 | 2 3     all: 0 2 3 1, or nested 0 2 1 3
+  const std::vector<int>& deal_order(int level, int segment, Geometry geometry) const {
+    return deal_orders_[static_cast<size_t>(geometry)].at(level - 1).at(segment);
   }
   bool operator==(const Levels& other) const { return segments_ == other.segments_; }
 
  private:
-  std::vector<std::vector<int>> segments_;                  ///< [level − 1][rank]
-  std::vector<std::vector<std::vector<int>>> deal_orders_;  ///< [level − 1][segment]
+  using DealOrders = std::vector<std::vector<std::vector<int>>>;  ///< [level − 1][segment]
+  DealOrders orders_of_work(Geometry geometry) const;
+
+  std::vector<std::vector<int>> segments_;  ///< [level − 1][rank]
+  std::array<DealOrders, 2> deal_orders_;   ///< by Geometry
 };
 
 /// The levels that follow from the ranks' places: each rank alone, servers, racks, all; without those

@@ -23,7 +23,10 @@ void check_rates(const RingInputs& in) {
 
 RingDecision decide(const RingInputs& in, double miss_rate_limit) {
   const bool keys_travel = kv_is_hidden(in) || in.load.miss_rate() >= miss_rate_limit;
-  return {in, new_tokens_that_hide_kv(in), miss_rate_limit,
+  return {in,
+          new_tokens_that_hide_kv(in),
+          miss_rate_limit,
+          {},
           keys_travel ? AttentionExchange::pass_kv : AttentionExchange::pass_q};
 }
 

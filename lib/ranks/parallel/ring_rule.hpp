@@ -20,6 +20,7 @@
 /// Source: Context Parallelism for Scalable Million-Token Inference.
 
 #include <cstdint>
+#include <optional>
 
 #include "lib/ranks/parallel/pass.hpp"
 
@@ -77,6 +78,7 @@ struct RingDecision {
   RingInputs in;
   double hiding_tokens = 0;  ///< value of condition (2)
   double miss_rate_limit = 0;
+  std::optional<double> h = {};  ///< of a fitted rule, which decided instead (fitted_rule.hpp)
   AttentionExchange ring = AttentionExchange::pass_kv;
 };
 

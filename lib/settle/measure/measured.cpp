@@ -33,6 +33,8 @@ std::string to_json(const Measured& measured, const resources::Resources& resour
   if (!measured.products.empty()) json["products"] = measured.products;
   json["layout"] = {{"ranks", resources.dp * resources.replica_ranks()},
                     {"settings", measured.layout}};
+  if (const auto& rule = measured.fitted_rule)
+    json["fitted_rule"] = {rule->new_tokens, rule->miss_rate, rule->constant};
   if (measured.shift_threshold) json["shift_threshold"] = *measured.shift_threshold;
   return json_text(json);
 }
@@ -47,6 +49,11 @@ std::optional<Measured> parse_measured(const std::string& text,
   if (resources.elastic && measured.ring.bandwidth <= 0) return {};  // it was not elastic then
   if (json.contains("shift_threshold"))
     measured.shift_threshold = json.at("shift_threshold").get<int64_t>();
+  if (json.contains("fitted_rule")) {
+    const Json& rule = json.at("fitted_rule");
+    measured.fitted_rule = {rule.at(0).get<double>(), rule.at(1).get<double>(),
+                            rule.at(2).get<double>()};
+  }
   measured.products = json.value("products", "");
   const Json& links = json.at("links");
   measured.links = {links.at(0).get<double>(), links.at(1).get<double>(), links.at(2).get<double>(),

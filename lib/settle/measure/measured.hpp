@@ -12,6 +12,7 @@
 
 #include "lib/model/attention/compute.hpp"
 #include "lib/ranks/comm/communicator.hpp"
+#include "lib/ranks/parallel/fitted_rule.hpp"
 #include "lib/ranks/parallel/link_costs.hpp"
 #include "lib/ranks/parallel/ring_rule.hpp"
 #include "lib/ranks/parallel/shift_rule.hpp"
@@ -25,6 +26,8 @@ struct Measured {
   std::string products;                    ///< of CPUs, as products_text writes them; "": GPUs
   /// Settings of the job that were chosen by foreseen times, as "parallel.dp=2"; none: by rule.
   std::vector<std::string> layout = {};
+  /// Chooses keys or queries in place of `ring`'s rates; absent: it was not measured.
+  std::optional<parallel::FittedRule> fitted_rule = {};
   parallel::LinkCosts links = {};  ///< used where routes between servers are chosen by them
 };
 

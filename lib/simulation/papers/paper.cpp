@@ -35,6 +35,8 @@ Json json_of(const Row& row) {
             {"fitted", row.fitted}};
   if (!row.note.empty()) json["note"] = row.note;
   if (!row.command.empty()) json["command"] = row.command;
+  if (!row.measured_on.empty()) json["measured_on"] = row.measured_on;
+  if (!row.page.empty()) json["page"] = row.page;
   if (!row.plot.empty()) json["plot"] = {{"name", row.plot}, {"line", row.line}, {"x", row.x}};
   return json;
 }

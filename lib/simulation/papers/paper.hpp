@@ -30,6 +30,8 @@ struct Row {
   std::optional<double> allowed = {};
   bool fitted = false;  ///< a constant was fitted to it
   std::string note = {}, command = {};
+  /// Of a figure that was measured: machine and commit, and the page that has the measurement.
+  std::string measured_on = {}, page = {};
   /// Where it stands in a plot: the plot's name, the line and the place on the x axis.
   std::string plot = {}, line = {};
   double x = 0;

@@ -5,6 +5,12 @@
 
 namespace pecia::cluster_files {
 
+bool RingRule::is_of(const RingRule& other) const {
+  RingRule same = other;
+  same.rule = rule;
+  return *this == same;
+}
+
 comm::RackServerGpu Cluster::place(int number) const {
   const int server = number / ranks_per_server;
   return {fmt::format("rack{}", server / servers_per_rack), fmt::format("server{}", server),

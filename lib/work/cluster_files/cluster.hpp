@@ -13,6 +13,7 @@
 
 #include "lib/base/core/dtype.hpp"
 #include "lib/ranks/comm/place.hpp"
+#include "lib/ranks/parallel/fitted_rule.hpp"
 #include "lib/work/cluster_files/efficiency.hpp"
 
 namespace pecia::cluster_files {
@@ -52,6 +53,19 @@ struct Link {
   std::optional<double> exchange_us = {};
 
   bool operator==(const Link&) const = default;
+};
+
+/// A rule of pass-KV and pass-Q that was fitted to measured times, and the rings for which it holds.
+struct RingRule {
+  parallel::FittedRule rule;
+  int ranks = 2;  ///< of the ring
+  /// Heads of a rank, and the type of cached keys and values.
+  int64_t heads = 0, kv_heads = 0, head_dim = 0;
+  DType kv = DType::bf16;
+
+  /// Whether it is one of rings like `other`'s.
+  bool is_of(const RingRule& other) const;
+  bool operator==(const RingRule&) const = default;
 };
 
 struct Cluster {
@@ -97,6 +111,7 @@ struct Cluster {
            context_token_us = 0, layer_us = 0;
     bool operator==(const Overhead&) const = default;
   } overhead;
+  std::optional<RingRule> ring_rule = {};  ///< of one model on these ranks; absent: rule B decides
 
   bool operator==(const Cluster&) const = default;
 
@@ -119,7 +134,7 @@ struct Cluster {
 /// efficiency.stream (as copy), efficiency.pieces (1), efficiency.weights (none),
 /// efficiency.recurrence and recurrence_chunks (as attention), efficiency.one_peer (as collective),
 /// adapters (1) and exchange_us (as overhead's) of a link, rank.in_order (false), overhead.exchange_us,
-/// recurrent_row_us, recurrent_chunk_us, context_token_us and layer_us (0). Throws InputError naming the
+/// recurrent_row_us, recurrent_chunk_us, context_token_us and layer_us (0), ring_rule (none). Throws InputError naming the
 /// line and the key: no file, not YAML, an unknown key (with the nearest known one), a key that is
 /// missing, a rate that is zero or negative, a share outside (0, 1], sizes of a curve that do not ascend.
 Cluster read_cluster(const std::filesystem::path& file);

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <charconv>
 #include <cmath>
 #include <functional>
@@ -217,6 +218,32 @@ Link link_of(Section section, int ranks_per_server) {
   return link;
 }
 
+constexpr std::array kv_types{DType::fp32, DType::bf16, DType::fp8};
+
+DType kv_type(const YamlNode& node, const std::string& key) {
+  for (const DType type : kv_types)
+    if (node.kind == YamlNode::Kind::scalar && node.text == name_of(type)) return type;
+  fail<InputError>("{}: {} is {}; it must be fp32, bf16 or fp8", node.where, key, describe(node));
+}
+
+double coefficient(const YamlNode& node, const std::string& key) {
+  return number(node, key, "a number", [](double) { return true; });
+}
+
+RingRule ring_rule_of(Section section) {
+  RingRule rule{{section.get("new_tokens", coefficient), section.get("miss_rate", coefficient),
+                 section.get("constant", coefficient)},
+                section.get("ranks", count),
+                section.get("heads", count),
+                section.get("kv_heads", count),
+                section.get("head_dim", count),
+                section.get("kv", kv_type)};
+  if (rule.ranks < 2)
+    fail<InputError>("{}: {} is 1, and one rank has no ring", section.at("ranks").where,
+                     section.name("ranks"));
+  return rule;
+}
+
 std::string text_of(const Curve& curve) {
   std::vector<std::string> points;
   for (const auto& [size, share] : curve.points)
@@ -253,7 +280,8 @@ std::string quoted(const std::string& name) {
 Cluster parse_cluster(const std::string& file_text, const std::string& name) {
   YamlNode root = job::parse_yaml(file_text, name);
   Section file(root, "",
-               {"ranks_per_server", "servers_per_rack", "rank", "links", "efficiency", "overhead"});
+               {"ranks_per_server", "servers_per_rack", "rank", "links", "efficiency", "overhead",
+                "ring_rule"});
   Cluster cluster;
   cluster.ranks_per_server = file.get("ranks_per_server", count);
   cluster.servers_per_rack = file.get("servers_per_rack", count);
@@ -303,6 +331,10 @@ Cluster parse_cluster(const std::string& file_text, const std::string& name) {
                                 {"context_token_us", &cluster.overhead.context_token_us},
                                 {"layer_us", &cluster.overhead.layer_us}})
     if (overhead.find(key) != nullptr) *us = overhead.get(key, time);
+  if (file.find("ring_rule") != nullptr)
+    cluster.ring_rule =
+        ring_rule_of(file.in("ring_rule", {"new_tokens", "miss_rate", "constant", "ranks", "heads",
+                                           "kv_heads", "head_dim", "kv"}));
   return cluster;
 }
 
@@ -319,6 +351,16 @@ Cluster read_cluster(const std::filesystem::path& path) {
 namespace {
 std::string line_of(std::string_view key, const std::optional<Efficiency>& share) {
   return share ? fmt::format("  {}: {}\n", key, text_of(*share)) : "";
+}
+std::string line_of(const std::optional<RingRule>& of) {
+  if (!of) return "";
+  return fmt::format(
+      "ring_rule:  # keys go round the ring where new_tokens · ln T + miss_rate · ln(T/(T+P)) +"
+      " constant > 0\n"
+      "  {{new_tokens: {}, miss_rate: {}, constant: {}, ranks: {}, heads: {}, kv_heads: {},"
+      " head_dim: {}, kv: {}}}\n",
+      of->rule.new_tokens, of->rule.miss_rate, of->rule.constant, of->ranks, of->heads,
+      of->kv_heads, of->head_dim, name_of(of->kv));
 }
 }  // namespace
 
@@ -344,21 +386,23 @@ std::string to_yaml(const Cluster& cluster) {
         link.exchange_us ? fmt::format(", exchange_us: {}", *link.exchange_us) : "");
   }
   const Cluster::Shares& shares = cluster.efficiency;
-  return yaml + fmt::format(
-                    "efficiency:  # shares of these peaks: numbers, or curves of [size, share]\n"
-                    "  gemm: {}\n  attention: {}\n  copy: {}\n  stream: {}\n  send: {}\n"
-                    "  collective: {}\n{}{}{}{}{}"
-                    "overhead: {{op_us: {}, step_us: {}, exchange_us: {}, recurrent_row_us: {}, "
-                    "recurrent_chunk_us: {}, context_token_us: {}, layer_us: {}}}\n",
-                    text_of(shares.gemm), text_of(shares.attention), text_of(shares.copy),
-                    text_of(shares.stream.value_or(shares.copy)), text_of(shares.send),
-                    text_of(shares.collective), line_of("one_peer", shares.one_peer),
-                    line_of("pieces", shares.pieces), line_of("weights", shares.weights),
-                    line_of("recurrence", shares.recurrence),
-                    line_of("recurrence_chunks", shares.recurrence_chunks), cluster.overhead.op_us,
-                    cluster.overhead.step_us, cluster.overhead.exchange_us,
-                    cluster.overhead.recurrent_row_us, cluster.overhead.recurrent_chunk_us,
-                    cluster.overhead.context_token_us, cluster.overhead.layer_us);
+  return yaml +
+         fmt::format(
+             "efficiency:  # shares of these peaks: numbers, or curves of [size, share]\n"
+             "  gemm: {}\n  attention: {}\n  copy: {}\n  stream: {}\n  send: {}\n"
+             "  collective: {}\n{}{}{}{}{}"
+             "overhead: {{op_us: {}, step_us: {}, exchange_us: {}, recurrent_row_us: {}, "
+             "recurrent_chunk_us: {}, context_token_us: {}, layer_us: {}}}\n",
+             text_of(shares.gemm), text_of(shares.attention), text_of(shares.copy),
+             text_of(shares.stream.value_or(shares.copy)), text_of(shares.send),
+             text_of(shares.collective), line_of("one_peer", shares.one_peer),
+             line_of("pieces", shares.pieces), line_of("weights", shares.weights),
+             line_of("recurrence", shares.recurrence),
+             line_of("recurrence_chunks", shares.recurrence_chunks), cluster.overhead.op_us,
+             cluster.overhead.step_us, cluster.overhead.exchange_us,
+             cluster.overhead.recurrent_row_us, cluster.overhead.recurrent_chunk_us,
+             cluster.overhead.context_token_us, cluster.overhead.layer_us) +
+         line_of(cluster.ring_rule);
 }
 
 }  // namespace pecia::cluster_files

@@ -349,7 +349,9 @@ void require_room(const model::WeightViews& weights, model::Quantize quantize, i
       "the weights of a rank are {} bytes, its {} {} free, of which {} are for activations: "
       "{}take a narrower model.dtype or {} that nobody else uses",
       needed, gpu ? "GPU has" : "share of the host's memory has", free_bytes, activation_bytes(gpu),
-      room > 0 ? fmt::format("use parallel.tp {} or more, ", (whole + room - 1) / room) : "",
+      room > 0 ? fmt::format("use parallel.tp {} or more or stages (parallel.pp), ",
+                             (whole + room - 1) / room)
+               : "",
       gpu ? "GPUs" : "hosts");
 }
 

@@ -29,6 +29,7 @@ NAMES = {
     "questions": "questions whose prompts begin with the same document",
     "regress": "whether this tree is slower than another commit",
     "shapes": "the cost of answers with a shape",
+    "stages": "weights in four stages that no rank has memory for",
     "start": "the start of a run with a million requests",
     "trace": "bursty requests on two ranks, by every way to share them",
     "vectors": "vectors of abstracts, beside sentence-transformers",

@@ -101,7 +101,7 @@ def table(paper: dict[str, Any]) -> Table:
             percent(row["error"], "+.1%"),
             percent(row["allowed"], ".0%"),
             row["how"],
-            "; ".join(row[key] for key in ("note", "command") if row.get(key)),
+            "; ".join(row[key] for key in ("note", "command", "measured_on", "page") if row.get(key)),
         )
         for row in paper["rows"]
     ]

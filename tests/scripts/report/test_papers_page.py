@@ -27,6 +27,7 @@ def papers() -> dict[str, Any]:
         row(300, None, 31, note="published figure not at hand"),
         row(400, 0.2, 0.3, published_to=0.4, unit="", error=0, allowed=None),
         row(500, 50, None, note="needs weights", command="pecia tune"),
+        row(600, 1, 2, how="measured", note="two cores", command="bench x", measured_on="a Zen, 12ab", page="zen.md"),
     ]
     plots = [{"name": "times", "x_axis": "tokens", "y_axis": "ms", "log_x": True, "log_y": False}]
     paper = {
@@ -61,10 +62,11 @@ class PapersPageTest(ScriptTest):
             "not at hand 31 ms – – simulated published figure not at hand",
             "0.2 to 0.4 0.3 +0.0% – simulated",
             "needs weights; pecia tune",
+            "measured two cores; bench x; a Zen, 12ab; zen.md",
             "does not hold rings are round",
             "share 0.5 a row –",
-            "0 of 1 within 10 %",
-            "25% the largest error",
+            "0 of 2 within 10 %",
+            "100% the largest error",
         ):
             self.assertIn(text, words)
         for drawing in re.findall(r"<svg.*?</svg>", page, re.S):
@@ -72,11 +74,12 @@ class PapersPageTest(ScriptTest):
 
     def test_lines_go_from_left_to_right(self) -> None:
         paper = papers()["papers"][0]
-        self.assertEqual([each["plot"]["x"] for each in lines_of(paper, "times")["ring"]], [100, 200, 300, 400, 500])
+        places = [each["plot"]["x"] for each in lines_of(paper, "times")["ring"]]
+        self.assertEqual(places, [100, 200, 300, 400, 500, 600])
         (axis,) = figure_of(paper, paper["plots"][0]).axes
         ours, published = axis.lines
-        self.assertEqual(list(ours.get_xdata()), [100, 200, 300, 400])
-        self.assertEqual(list(published.get_xdata()), [100, 200, 500])
+        self.assertEqual(list(ours.get_xdata()), [100, 200, 300, 400, 600])
+        self.assertEqual(list(published.get_xdata()), [100, 200, 500, 600])
         self.assertEqual(len(axis.collections), 1, "a range is a bar")
 
     def test_logarithmic_axes_have_plain_numbers(self) -> None:
