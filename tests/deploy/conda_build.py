@@ -1,6 +1,6 @@
 # SPDX-License-Identifier: Apache-2.0
-"""conda_build.py render RECIPE | build RECIPE FOLDER: what rattler-build makes of a recipe, as JSON on stdout. It runs
-with the Python that has py-rattler-build.
+"""conda_build.py render RECIPE PLATFORM | build RECIPE FOLDER: what rattler-build makes of a recipe, as JSON on stdout.
+It runs with the Python that has py-rattler-build.
 
 build needs no network: FOLDER becomes a channel of empty packages for all that the recipe asks for, so compilers and
 libraries are those of this machine, and the package that is built there.
@@ -13,7 +13,14 @@ import re
 import sys
 from pathlib import Path
 
-from rattler_build import EnvironmentIsolation, Stage0Recipe, ToolConfiguration, VariantConfig
+from rattler_build import (
+    EnvironmentIsolation,
+    PlatformConfig,
+    RenderConfig,
+    Stage0Recipe,
+    ToolConfiguration,
+    VariantConfig,
+)
 
 VARIANTS = """
 c_compiler: [gcc]
@@ -25,8 +32,10 @@ NEWEST = "99"
 VERSIONS = {"python": "3.12.0", "sysroot_linux-64": "2.28", "sysroot_linux-aarch64": "2.28"}
 
 
-def rendered(path: Path):
-    (variant,) = Stage0Recipe.from_file(path).render(VariantConfig.from_yaml(VARIANTS))
+def rendered(path: Path, platform: str | None):
+    """For this machine's platform, or another."""
+    config = RenderConfig(PlatformConfig(target_platform=platform)) if platform else None
+    (variant,) = Stage0Recipe.from_file(path).render(VariantConfig.from_yaml(VARIANTS), config)
     return variant
 
 
@@ -48,7 +57,7 @@ about: {{summary: nothing}}
 
 def main() -> None:
     command, path = sys.argv[1], Path(sys.argv[2])
-    variant = rendered(path)
+    variant = rendered(path, sys.argv[3] if command == "render" else None)
     wanted = requirements(variant)
     found = {
         "name": str(variant.recipe.package.name),

@@ -100,12 +100,14 @@ class Spack:
         self.depends: dict[str, dict[str, Any]] = {}
         self.versions: list[str] = []
         self.licences: list[str] = []
+        self.targets: set[str] = set()
         self.condition = ""
         names = {
             "depends_on": self.depends_on,
             "version": lambda number, **_: self.versions.append(number),
             "license": self.licences.append,
             "when": self.when,
+            "requires": lambda *targets, **_: self.targets.update(targets),
             **dict.fromkeys(("variant", "conflicts", "generator"), lambda *_, **__: None),
             "CMakePackage": type(
                 "CMakePackage", (), {"define": staticmethod(lambda key, value: (key, value))}
@@ -150,6 +152,7 @@ class Recipes(unittest.TestCase):
         )
         self.assertEqual(spack.versions, [project_version()])
         self.assertEqual(spack.licences, ["Apache-2.0"])
+        self.assertEqual(spack.targets, {"target=x86_64:", "target=aarch64:"})
         for name, least in least_versions().items():
             self.assertEqual(spack.depends[name]["version"], f"{least}:", name)
         ((key, value),) = spack.recipe["Pecia"]().cmake_args()
@@ -201,8 +204,14 @@ class Conda(RattlerBuild):
     """By rattler-build itself."""
 
     def test_the_recipe_names_what_the_build_needs(self) -> None:
-        found = self.conda("render", RECIPE)
-        self.assertEqual((found["name"], found["version"]), ("pecia", project_version()))
+        for platform in ("linux-64", "linux-aarch64"):
+            with self.subTest(platform=platform):
+                found = self.conda("render", RECIPE, platform)
+                self.assertEqual((found["name"], found["version"]), ("pecia", project_version()))
+                self.assertIn(f"gxx_{platform}", [re.split("[ <>=]", spec)[0] for spec in found["build"]])
+                self.assert_names(found)
+
+    def assert_names(self, found: dict[str, Any]) -> None:
         names = {
             kind: {re.split(r"[ <>=]", spec)[0] for spec in found[kind]}
             for kind in ("build", "host", "run")

@@ -5,6 +5,7 @@ read every kind of book, and draw a report."""
 from __future__ import annotations
 
 import os
+import platform
 import shutil
 import subprocess
 import tempfile
@@ -94,6 +95,15 @@ class Wheels(RunTest):
         for wheel in self.wheels.glob("*.whl"):
             zipfile.ZipFile(wheel).extractall(packages)
         self.from_books_to_figures(PECIA_PYTHON=PYTHON, PYTHONPATH=str(packages))
+
+    def test_for_another_processor(self) -> None:
+        here = platform.machine()
+        other = "x86_64" if here == "aarch64" else "aarch64"
+        environment = {**os.environ, "PECIA_PROCESSOR": other}
+        subprocess.run([WHEELS, self.folder / "wheels"], env=environment, check=True, capture_output=True)
+        names = [wheel.stem for wheel in (self.folder / "wheels").glob("*.whl")]
+        self.assertTrue(any(name.startswith("numpy-") and name.endswith(other) for name in names), names)
+        self.assertFalse([name for name in names if here in name])
 
 
 if __name__ == "__main__":

@@ -43,6 +43,9 @@ class Pecia(CMakePackage):
         depends_on("py-tokenizers", type="run")
         depends_on("py-tqdm", type="run")
 
+    requires(
+        "target=x86_64:", "target=aarch64:", policy="one_of", msg="Pecia is written for x86-64 and aarch64"
+    )
     conflicts("%gcc@:10", msg="Pecia is C++20: GCC 11 or newer")
 
     generator("ninja")
