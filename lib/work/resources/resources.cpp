@@ -283,12 +283,26 @@ int64_t gpu_bytes_of_experts(const job::Job& job, const model::ModelConfig& conf
   return kernels::gpu_expert_bytes + (codes ? kernels::gpu_widened_expert_bytes : 0);
 }
 
-/// The fewest tokens of a pass on CPUs. A mixture's has an average of 64 rows for each expert: with
-/// fewer, reading and widening the experts' weights shows in the time of their products.
+/// With fewer rows for each expert of a mixture, reading and widening the experts' weights shows in the
+/// time of their products.
+int64_t tokens_that_fill_experts(const model::ModelConfig& config) {
+  constexpr int64_t least_rows = 64;  // an average
+  return config.experts ? least_rows * config.experts->count / config.experts->per_token : 0;
+}
+
+/// Each pass makes keys and values of all cached latents again. With more tokens that takes less than a
+/// quarter of what attending them takes.
+int64_t tokens_that_pay_for_keys(const model::ModelConfig& config) {
+  if (!config.latent) return 0;
+  const model::LatentConfig& latent = *config.latent;
+  return 4 * latent.kv_rank * (latent.nope_dim + latent.value_dim) /
+         (latent.query_dim() + latent.value_dim);
+}
+
+/// The fewest tokens of a pass on CPUs.
 int64_t least_tokens(const model::ModelConfig& config) {
-  constexpr int64_t least_rows = 64;
-  if (!config.experts) return 256;
-  const int64_t tokens = least_rows * config.experts->count / config.experts->per_token;
+  const int64_t tokens =
+      std::max(tokens_that_fill_experts(config), tokens_that_pay_for_keys(config));
   return std::clamp<int64_t>((tokens + 255) / 256 * 256, 256, 4096);
 }
 

@@ -108,8 +108,8 @@ int64_t activation_bytes(bool gpus);
 
 /// New tokens of a prefill pass whose rows are cut over `row_ranks` ranks: the job's number, or
 /// (auto) as many as keep a rank's activations near activation_bytes, but enough to fill the experts
-/// of a mixture. With reproducible: layout, auto takes what one rank alone would, on any number of
-/// ranks.
+/// of a mixture and to pay for keys that each pass makes of latents. With reproducible: layout, auto
+/// takes what one rank alone would, on any number of ranks.
 int64_t resolve_batch_tokens(const job::Job& job, const model::ModelConfig& config, int row_ranks,
                              bool gpus = false);
 
