@@ -117,7 +117,7 @@ class SparsePasses {
       row("time of attention, by dense", 1 - 0.28,
           sparse.prefill.attention_s / dense.prefill.attention_s, prompt.gpus == 8);
       row("time of messages alone, by dense", 1 - 0.19,
-          of->messages_s(prompt) / dense_.messages_s(prompt));
+          of->messages_s(prompt) / dense_.messages_s(prompt), prompt.gpus > 8 && of == &nested_);
       row("bytes of messages, by dense", {}, all_bytes(sparse) / all_bytes(dense), false,
           How::counted);
       if (bytes_between_servers(dense) > 0)
