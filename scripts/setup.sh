@@ -14,6 +14,8 @@
 #     grammar          the sources of XGrammar, for generation.schema
 #     aarch64          what builds and tests for aarch64 on another machine: Debian's cross compiler, qemu-user, and the
 #                      arm64 packages of Debian, unpacked into build/aarch64-sysroot
+#     aarch64-cuda     the same, the headers that `cuda` gets, and CUDA's libraries for arm servers, unpacked into
+#                      build/aarch64-cuda (on x86-64 with nvcc)
 #     peers            build/peers, what bench peers measures; peers-openvino: build/peers-openvino
 set -euo pipefail
 root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
@@ -197,6 +199,35 @@ get_aarch64() {
   step "unpacking the packages for aarch64" "$root/scripts/cross/aarch64-sysroot.sh" "$root/build/aarch64-sysroot"
 }
 
+# get_aarch64_cuda: a toolkit whose programs are those of this machine's nvcc, and whose libraries and headers are for
+# aarch64. nvcc and CMake look for them in targets/aarch64-linux.
+get_aarch64_cuda() {
+  local list="$root/scripts/requirements-cuda-aarch64.txt" folder="$root/build/aarch64-cuda" target nvcc home wheel library
+  nvcc=$(PATH=$PATH:/usr/local/cuda/bin command -v nvcc) || true
+  home=$(dirname "$(dirname "$(readlink -f "${nvcc:-/}")")")
+  if [[ ! -d $home/nvvm ]]; then
+    echo "setup: there is no CUDA toolkit for this machine on the PATH or in /usr/local/cuda; its nvcc is needed" >&2
+    exit 2
+  fi
+  if cmp -s "$list" "$folder/unpacked"; then return; fi
+  rm -rf "$folder"
+  step "getting CUDA's libraries for aarch64" "$root/.venv/bin/pip" download --disable-pip-version-check --no-input -q \
+    --no-deps --require-hashes --only-binary :all: --platform manylinux_2_27_aarch64 \
+    --platform manylinux_2_18_aarch64 --platform manylinux2014_aarch64 --platform any -d "$folder/wheels" -r "$list"
+  for wheel in "$folder"/wheels/*.whl; do
+    step "unpacking $(basename "$wheel")" "$root/.venv/bin/python" -m zipfile -e "$wheel" "$folder"
+  done
+  target="$folder/targets/aarch64-linux"
+  mkdir -p "$target"
+  cp -rl "$folder"/nvidia/*/include "$folder"/nvidia/*/lib "$target"
+  for library in "$target"/lib/*.so.*; do ln -sf "$(basename "$library")" "${library%.so.*}.so"; done
+  cp -rs "$home/bin" "$folder"  # nvcc looks for the rest beside its folder, which is no link therefore
+  ln -s "$home/nvvm" "$folder"
+  ln -s "$home/include/crt" "$home/include/fatbinary_section.h" "$target/include"
+  rm -r "$folder/wheels" "$folder/nvidia" "$folder"/*.dist-info
+  cp "$list" "$folder/unpacked"
+}
+
 # make_peers NAME: an environment of its own. 6 GB each, most of it what torch is linked to; peers also takes some minutes
 # of compiling llama.cpp.
 make_peers() {
@@ -207,7 +238,7 @@ make_peers() {
 
 case "${1:-}" in
   "") install_packages ;;
-  python | books | report | test | dev | cuda | aarch64 | grammar | peers | peers-openvino) ;;
+  python | books | report | test | dev | cuda | aarch64 | aarch64-cuda | grammar | peers | peers-openvino) ;;
   --version)
     sed -n 's/^VERSION = "\(.*\)".*/pecia-setup \1/p' "$root/scripts/pecia_tools/__init__.py"
     exit
@@ -217,7 +248,7 @@ case "${1:-}" in
     exit
     ;;
   *)
-    echo "setup: '$1' is nothing to set up. Call scripts/setup.sh, or with 'python', 'books', 'report', 'test', 'dev', 'cuda', 'aarch64', 'grammar', 'peers' or 'peers-openvino'" >&2
+    echo "setup: '$1' is nothing to set up. Call scripts/setup.sh, or with 'python', 'books', 'report', 'test', 'dev', 'cuda', 'aarch64', 'aarch64-cuda', 'grammar', 'peers' or 'peers-openvino'" >&2
     exit 2
     ;;
 esac
@@ -229,6 +260,7 @@ case "${1:-}" in
   dev) install_requirements requirements-dev ;;
   cuda) get_cudnn_frontend && get_cutlass && get_cuobjdump ;;
   aarch64) get_aarch64 ;;
+  aarch64-cuda) get_aarch64 && get_cudnn_frontend && get_cutlass && get_aarch64_cuda ;;
   grammar) get_xgrammar ;;
   peers | peers-openvino) make_peers "$1" ;;
 esac

@@ -9,6 +9,10 @@ if(NOT PECIA_NVCC)
                       "newer on the PATH or its folder into CUDA_HOME. ${PECIA_CUDA_REMEDY}")
 endif()
 if(NOT CMAKE_CUDA_COMPILER)
+  if(CMAKE_CROSSCOMPILING)
+    message(FATAL_ERROR "PECIA_CUDA is ON, but there are no CUDA libraries for ${CMAKE_SYSTEM_PROCESSOR}. Run "
+                        "scripts/setup.sh aarch64-cuda. ${PECIA_CUDA_REMEDY}")
+  endif()
   set(CMAKE_CUDA_COMPILER ${PECIA_NVCC})
 endif()
 # nvcc before 12.8 does not know the GPUs after 9.0.

@@ -23,6 +23,15 @@ set(ENV{PKG_CONFIG_LIBDIR} ${libraries}/pkgconfig:${root}/usr/share/pkgconfig)
 set(CMAKE_EXE_LINKER_FLAGS_INIT "-Wl,-rpath-link,${libraries}")
 set(CMAKE_SHARED_LINKER_FLAGS_INIT "-Wl,-rpath-link,${libraries}")
 
+# For a build with CUDA: nvcc is this machine's, and makes code for the host by the cross compiler. CMake does not look
+# for headers outside of the roots.
+set(cuda ${source}/build/aarch64-cuda)
+if(EXISTS ${cuda}/unpacked)
+  set(CMAKE_CUDA_COMPILER ${cuda}/bin/nvcc)
+  set(CMAKE_CUDA_HOST_COMPILER aarch64-linux-gnu-g++)
+  list(APPEND CMAKE_FIND_ROOT_PATH ${cuda}/targets/aarch64-linux ${source}/build/cudnn-frontend ${source}/build/cutlass)
+endif()
+
 # The compiler wrappers of MPI and HDF5 that are found here know this machine's libraries.
 set(MPI_SKIP_COMPILER_WRAPPER ON)
 set(MPI_C_HEADER_DIR ${libraries}/openmpi/include CACHE PATH "")

@@ -17,7 +17,7 @@ command -v qemu-aarch64 >/dev/null || skip "there is no qemu-aarch64"
 export CCACHE_BASEDIR=$PWD
 unset "${!OMPI_@}" "${!PECIA_@}" OMP_NUM_THREADS
 cmake --preset aarch64-cross -DPECIA_NATIVE_PROGRAM="$native" >/dev/null
-cmake --build --preset aarch64-cross --parallel
-begin=$SECONDS
-ctest --preset aarch64-cross
-echo "the tests took $((SECONDS - begin)) s"
+TIMEFORMAT='the build took %0R s: processors were busy for %0U s, and %0S s for the system'
+time cmake --build --preset aarch64-cross --parallel
+TIMEFORMAT=${TIMEFORMAT/build/tests}
+time ctest --preset aarch64-cross --parallel "$(nproc)"

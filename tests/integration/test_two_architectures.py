@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import unittest
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -15,9 +16,11 @@ from harness import (
     DRAINED,
     EXECUTABLES,
     PROGRAM,
+    SOURCE,
     Request,
     Results,
     RunTest,
+    covering,
     random_requests,
     wait_for,
 )
@@ -27,6 +30,22 @@ BOTH = {"x86-64": NATIVE, "aarch64": PROGRAM}
 EXECUTABLES.add(str(NATIVE.resolve()))
 
 EMULATED_LIMIT_S = 240.0
+
+# What two ranks do.
+LAYOUTS: tuple[dict[str, Any], ...] = (
+    {"cp": 2, "ring": "pass_kv", "decode": "pass_q"},
+    {"cp": 2, "ring": "pass_q", "decode": "broadcast_q"},
+    {"cp": "elastic"},
+    {"sp": 2, "decode": "shift", "shift_threshold": 2},
+    {"tp": 2},
+    {"pp": 2},
+)
+MIXTURE = str(SOURCE / "tests/goldens/gptoss-mxfp4")
+# Two families, one of them with windows, sinks and experts of MXFP4. By qemu, runs with products of bf16 take minutes.
+MODELS: tuple[dict[str, Any], ...] = (
+    {"model": {"compute": "fp32"}, "batch": {"policy": "chunked"}},
+    {"model": {"path": MIXTURE, "compute": "fp32"}, "kv": {"dtype": "fp32"}},
+)
 
 
 def requests() -> list[Request]:
@@ -77,6 +96,31 @@ class TwoArchitecturesTest(RunTest):
         self.on("aarch64", job, 2)
         self.assert_same_bits(self.results(job), alone)
         self.assert_same_answers(alone, self.whole("x86-64", **exact), range(4))
+
+    def test_products_of_bf16_have_the_same_bits(self) -> None:
+        """As above, of MXFP4 and of bf16."""
+        exact: dict[str, Any] = {"reproducible": "layout", "model": {"path": MIXTURE, "compute": "bf16"}}
+        alone = self.whole("aarch64", **exact)
+        job = self.write_job(requests(), "two", generation=generation(40), parallel={"cp": 2}, **exact)
+        self.on("aarch64", job, 2)
+        self.assert_same_bits(self.results(job), alone)
+
+    def in_a_mode(self, machine: str, ranks: int, followup: str, **sections: Any) -> Results:
+        sections["batch"] = {"max_sequences": 3, "max_batch_tokens": 32, **sections.get("batch", {})}
+        prompts = random_requests(5, 1, 60, seed=17, every_second_turn=3)
+        job = self.write_job(prompts, "mode", followup, generation=generation(6), **sections)
+        self.on(machine, job, ranks, "--fresh")
+        found = self.results(job)
+        self.assertEqual(len(found.rows(DONE)), len(found["state"]))
+        return found
+
+    def test_modes_answer_as_one_rank_on_x86_64(self) -> None:
+        for layout, which, followup in covering(LAYOUTS, range(len(MODELS)), ("chain", "fork")):
+            with self.subTest(layout=layout, model=which, followup=followup):
+                alone = partial(self.in_a_mode, "x86-64", 1, followup, **MODELS[which])
+                wanted = self.once((which, followup), alone)
+                found = self.in_a_mode("aarch64", 2, followup, parallel=layout, **MODELS[which])
+                self.assert_same_answers(found, wanted, wanted.rows(DONE))
 
     def test_a_run_that_was_killed_goes_on_on_the_other(self) -> None:
         wanted = self.whole("x86-64", model={"compute": "fp32"})
