@@ -176,8 +176,7 @@ std::vector<Field> make_schema() {
       field("parallel.ring", PECIA_MEMBER(parallel.ring),
             auto_or(word(words_of(parallel::named_ring_modes))),
             "What goes round CP's ring in prefill; auto: by the cached share of each turn, or by "
-            "what "
-            "pecia topology measured of both."),
+            "what pecia topology measured of both."),
       field("parallel.decode", PECIA_MEMBER(parallel.decode),
             auto_or(word(words_of(parallel::named_decode_modes))), "How output tokens are made."),
       field("parallel.shift_threshold", PECIA_MEMBER(parallel.shift_threshold), auto_or(whole(1)),
