@@ -199,7 +199,7 @@ get_aarch64() {
   step "unpacking the packages for aarch64" "$root/scripts/cross/aarch64-sysroot.sh" "$root/build/aarch64-sysroot"
 }
 
-# get_aarch64_cuda: a toolkit whose programs are those of this machine's nvcc, and whose libraries and headers are for
+# get_aarch64_cuda: a toolkit whose programs are this machine's nvcc, and whose libraries and headers are for
 # aarch64. nvcc and CMake look for them in targets/aarch64-linux.
 get_aarch64_cuda() {
   local list="$root/scripts/requirements-cuda-aarch64.txt" folder="$root/build/aarch64-cuda" target nvcc home wheel library

@@ -9,23 +9,14 @@
 namespace pecia::settle {
 namespace {
 
-/// What rank 0 found.
-struct FoundRule {
-  uint8_t there = 0;
-  parallel::FittedRule rule;
-
-  template <typename A>
-  void visit(A& archive) {
-    archive(there), archive(rule.new_tokens), archive(rule.miss_rate), archive(rule.constant);
-  }
-};
-
-FoundRule kept_rule(const std::string& key, const Facts& facts,
-                    const resources::Resources& resources) {
+/// Its three coefficients; empty: none is kept.
+std::vector<double> kept_rule(const std::string& key, const Facts& facts,
+                              const resources::Resources& resources) {
   const auto cluster = measure::kept_cluster(key);
   if (!cluster || !cluster->ring_rule) return {};
   if (!cluster->ring_rule->is_of(simulation::ring_of(facts.config, resources))) return {};
-  return {1, cluster->ring_rule->rule};
+  const parallel::FittedRule& rule = cluster->ring_rule->rule;
+  return {rule.new_tokens, rule.miss_rate, rule.constant};
 }
 
 }  // namespace
@@ -35,17 +26,18 @@ std::optional<parallel::FittedRule> fitted_rule(const Facts& facts,
                                                 resources::Resources& resources) {
   if (resources.cp == 1 || resources.ring || resources.elastic) return {};
   comm::Communicator& world = facts.ranks.world;
-  FoundRule found;
+  std::optional<parallel::FittedRule> rule;
   if (const auto known = measure::parse_measured(facts.kept, resources)) {
-    if (known->fitted_rule) found = {1, *known->fitted_rule};
+    rule = known->fitted_rule;
   } else {
     const std::string key = measure::ranks_key(world, compute);
-    if (world.rank() == 0) found = kept_rule(key, facts, resources);
-    found = comm::of_first(world, found);
+    const std::vector<double> kept = comm::of_first(
+        world, world.rank() == 0 ? kept_rule(key, facts, resources) : std::vector<double>());
+    if (!kept.empty()) rule = {kept[0], kept[1], kept[2]};
   }
-  if (found.there == 0) return {};
+  if (!rule) return {};
   resources.reasons.add("keys or queries by the times that pecia topology measured of both");
-  return found.rule;
+  return rule;
 }
 
 }  // namespace pecia::settle

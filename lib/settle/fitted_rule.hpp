@@ -11,8 +11,8 @@
 
 namespace pecia::settle {
 
-/// The rule of rings like those of `resources`, to which it adds the reason, or the one that an earlier
-/// start went by. Absent where no ring is chosen by rule, where none is kept of such rings, and where an
+/// The rule for rings like the one of `resources`, to which it adds the reason, or the rule of an earlier
+/// start. Absent where no ring is chosen by rule, where none is kept of such rings, and where an
 /// earlier start had none. Collective over all ranks; the same on every rank.
 std::optional<parallel::FittedRule> fitted_rule(const Facts& facts,
                                                 const attention::Compute& compute,

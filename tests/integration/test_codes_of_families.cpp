@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// Families whose modules have rows of several matrices, stored as codes that GPUs keep, on the CUDA
-/// backend's own code: the log-probabilities are those of the codes' numbers in fp32 on the CPU, about as
-/// near as those of the numbers in bf16 are. Where few numbers are rounded, by 0.7 to 1.5 times; a wrong scale
-/// or row is off by far more.
+/// backend's own code: the log-probabilities differ from products of the codes' numbers in fp32 on the CPU
+/// about as much as products of the numbers in bf16 do: 0.7 to 1.5 times as much in these small models. A wrong
+/// scale or row differs far more.
 
 #include <gtest/gtest.h>
 #include <mpi.h>
@@ -32,7 +32,7 @@ void write_as_codes(const std::filesystem::path& golden_folder, const TempFolder
   std::ifstream file(golden_folder / "config.json");
   std::string config(std::istreambuf_iterator<char>(file), {});
   config.insert(config.rfind('}'), ", \"quantization_config\": " + quantization_of(stored).dump());
-  folder.write("config.json", config);  // as text: Infinity is none of JSON's numbers
+  folder.write("config.json", config);  // as text: JSON has no Infinity
   const io::Checkpoint checkpoint(golden_folder);
   std::vector<NamedTensor> tensors;
   uint64_t seed = 1;

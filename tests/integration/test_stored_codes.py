@@ -257,6 +257,24 @@ class StoredCodesTest(RunTest):
                         self.run_job(job, max([1, *layout.values()]))
                         self.expect_close(self.logprobs(job), wanted, 3e-4)
 
+    def test_numbers_of_latents_that_their_type_cannot_hold_are_refused_by_row(self) -> None:
+        form, config, unit = OF_FAMILIES["fp8-blocks"]
+
+        def far(draw: np.random.Generator, out: int, inputs: int) -> Any:
+            tensors, numbers = form(draw, out, inputs)
+            if (out, inputs) == (144, 16):  # kv_b
+                tensors["weight_scale_inv"] = tensors["weight_scale_inv"] * np.float32(1e9)
+            return tensors, numbers
+
+        forms.write_family(
+            GOLDENS / "deepseek3-groups", self.folder / "model", self.folder / "plain", far, unit, config
+        )
+        job = self.write_job(
+            random_requests(1, 20, 60, seed=92), "job", model={"path": str(self.folder / "model"), "dtype": "fp16"}
+        )
+        said = self.run_job(job, 1, expect=REFUSED)
+        self.assertRegex(said, r"kv_b_proj' hold -?inf in row \d+, which fp16 cannot hold")
+
     def test_a_hybrid_gives_the_bits_of_one_rank_where_asked(self) -> None:
         form, config, unit = OF_FAMILIES["nvfp4"]
         forms.write_family(GOLDENS / "qwen35-tied", self.folder / "model", self.folder / "plain", form, unit, config)

@@ -9,6 +9,7 @@
 
 #include "lib/base/core/codes.hpp"
 #include "lib/base/core/fp8_blocks.hpp"
+#include "lib/model/weights/convert.hpp"
 #include "lib/model/weights/stored_codes.hpp"
 
 namespace pecia::model {
@@ -48,7 +49,9 @@ TensorView QuantizedMatrix::tensor(WeightLoader& loader, const std::string& name
 
 QuantizedMatrix::QuantizedMatrix(WeightLoader& loader, const std::string& module, int64_t out,
                                  int64_t in, const StoredQuantization& quantization)
-    : quantization_(quantization),
+    : loader_(loader),
+      module_(module),
+      quantization_(quantization),
       out_(out),
       in_(in),
       codes_of_word_(32 / quantization.bits),
@@ -308,6 +311,13 @@ LinearWeight::Part QuantizedMatrix::numbers(const std::vector<RowRange>& rows, R
         store_from_float(to + i * row_size, type, column,
                          number(block.begin + i, columns.begin + column));
     });
+    const TensorView written(to, type, {block.size(), columns.size()});
+    if (const auto index = first_not_finite(written, 0, written.elements(), pool))
+      fail<InputError>(
+          "{}: the numbers of '{}' hold {} in row {}, which {} cannot hold; download the file "
+          "again, or choose another model.dtype",
+          loader_.folder(), module_, load_as_float(to, type, *index),
+          block.begin + *index / columns.size(), name_of(type));
     to += block.size() * row_size;
   }
   return {TensorView(made, type, {count, columns.size()}), TensorView()};

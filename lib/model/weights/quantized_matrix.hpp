@@ -17,7 +17,7 @@ namespace pecia::model {
 
 class QuantizedMatrix {
  public:
-  /// The matrix [out, in] of `module`. `quantization` outlives this object. Throws InputError naming
+  /// The matrix [out, in] of `module`. `loader` and `quantization` outlive this object. Throws InputError naming
   /// file and tensor where one is missing or of another shape or type.
   QuantizedMatrix(WeightLoader& loader, const std::string& module, int64_t out, int64_t in,
                   const StoredQuantization& quantization);
@@ -28,7 +28,8 @@ class QuantizedMatrix {
   LinearWeight::Part codes(parallel::RowRange rows, parallel::RowRange columns,
                            device::ThreadPool& pool, std::vector<device::Buffer>& memory) const;
 
-  /// Blocks of rows, one after the other, as numbers of a type, rounded from fp32.
+  /// Blocks of rows, one after the other, as numbers of a type, rounded from fp32. Throws InputError
+  /// naming the module and the row for a number that the type cannot hold.
   LinearWeight::Part numbers(const std::vector<parallel::RowRange>& rows,
                              parallel::RowRange columns, DType type, device::ThreadPool& pool,
                              std::vector<device::Buffer>& memory) const;
@@ -57,6 +58,8 @@ class QuantizedMatrix {
   LinearWeight::Part blocks(parallel::RowRange rows, parallel::RowRange columns) const;
   void check_groups(WeightLoader& loader, const std::string& name) const;
 
+  const WeightLoader& loader_;
+  std::string module_;
   const StoredQuantization& quantization_;
   int64_t out_, in_;
   int64_t codes_of_word_;

@@ -3,7 +3,6 @@
 
 #include <cstring>
 
-#include "lib/model/weights/convert.hpp"
 #include "lib/model/weights/quantized_matrix.hpp"
 #include "lib/model/weights/stored_rows.hpp"
 
@@ -56,15 +55,6 @@ TensorView elements_of(const TensorView& vector, const std::vector<RowRange>& ra
   return made;
 }
 
-/// Row `index` of the ranges, one after the other.
-int64_t row_at(const std::vector<RowRange>& ranges, int64_t index) {
-  for (const RowRange& range : ranges) {
-    if (index < range.size()) return range.begin + index;
-    index -= range.size();
-  }
-  fail<InvalidArgument>("row {} after the last", index);
-}
-
 }  // namespace
 
 void read_codes(const ModelConfig& config, WeightLoader& loader, int64_t layer,
@@ -91,16 +81,10 @@ void read_codes(const ModelConfig& config, WeightLoader& loader, int64_t layer,
     const std::vector<RowRange> rows = from.of(outputs ? part : RowRange{0, role.out(config)});
     const RowRange columns = outputs ? RowRange{0, in} : part;
     const bool stays = resident_code(config, kind, use).has_value();
-    PECIA_CHECK(!stays || rows.size() == 1, "codes of {} blocks of rows", rows.size());
-    LinearWeight::Part made = stays ? stored.codes(rows.front(), columns, pool, memory)
+    PECIA_CHECK(!stays || rows.size() <= 1, "codes of {} blocks of rows", rows.size());
+    const RowRange block = rows.empty() ? RowRange{} : rows.front();
+    LinearWeight::Part made = stays ? stored.codes(block, columns, pool, memory)
                                     : stored.numbers(rows, columns, wide, pool, memory);
-    if (!stays)
-      if (const auto index = first_not_finite(made.weight, 0, made.weight.elements(), pool))
-        fail<InputError>(
-            "{}: the numbers of '{}' hold {} in row {}, which {} cannot hold; download the file "
-            "again, or choose another model.dtype",
-            loader.folder(), from.module, load_as_float(made.weight.data(), wide, *index),
-            row_at(rows, *index / columns.size()), name_of(wide));
     if (role.has_bias(config)) {
       const TensorView bias = loader.vector(from.module + ".bias", from.rows);
       if (outputs || has_added_bias(role.unit, cut)) made.bias = elements_of(bias, rows, memory);

@@ -89,7 +89,7 @@ std::string why_widened(const ModelConfig& config, MatrixKind kind, const CodeUs
   if (quantization.reordered)
     return "desc_act or actorder spread the numbers of a group over a row";
   if (is_of_decay(kind) || is_of_latents(kind)) return "its products take numbers";
-  if (is_in_blocks(config, kind)) return "its rows lie between those of another matrix";
+  if (is_in_blocks(config, kind)) return "its rows alternate with another matrix's";
   if (!use.kept)
     return "model.dtype names a type of numbers, or reproducible: layout has no products with "
            "codes other than mxfp4 and nvfp4";

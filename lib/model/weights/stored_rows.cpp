@@ -111,7 +111,7 @@ class Places {
     return made;
   }
 
-  /// For each head the rows of its query, then those of its gate.
+  /// For each head its query's rows, then its gate's.
   StoredRows of_gated_queries(MatrixKind kind) const {
     return among(traits_.names.q, config_.num_heads, {MatrixKind::q, MatrixKind::attention_gate},
                  kind);

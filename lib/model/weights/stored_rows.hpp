@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Where the rows of a matrix are in a checkpoint. A module may have those of several projections: of q, k
+/// Where the rows of a matrix are in a checkpoint. A module may have the rows of several projections: of q, k
 /// and v, of gate and up, of queries and their gates, or of a recurrence (recurrent_weights.hpp).
 
 #include <string>

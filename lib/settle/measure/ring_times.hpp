@@ -16,7 +16,7 @@ struct RingTimesLimits {
 };
 
 /// Times passes of one sequence with new tokens from 1/64 of its keys to all of them, at 512 keys for
-/// each rank, and at 4 times as many again and again as long as `limits` lets them. A time is the
+/// each rank, and then at 4 times the number before while `limits` allows it. A time is the
 /// median of three passes, in turn with the other way, of the slowest rank while all rings do the
 /// same. The ring has at least two ranks. `heads`: of a rank, with values of their own; `wire`: the
 /// type in which queries and results travel. Collective over `world`, which is one or several rings;
