@@ -145,8 +145,7 @@ std::vector<tune::Deal> deals_of(const TuneOptions& options, const tune::Tuned& 
   if (deals.size() > 1 && facts.geometry == parallel::Geometry::nested)
     fail<InputError>(
         "--deals {} with attention.geometry: nested, which keeps the same tokens for all heads; "
-        "use "
-        "--deals even, or geometry: disjoint",
+        "use --deals even, or geometry: disjoint",
         options.deals);
   std::ranges::sort(deals);
   return deals;

@@ -165,13 +165,19 @@ TEST(ClusterFile, MayHaveARuleOfKeysAndQueries) {
   EXPECT_EQ(cluster.ring_rule, rule);
   EXPECT_EQ(parse_cluster(to_yaml(cluster), "written"), cluster);
   EXPECT_FALSE(parse_cluster(small, "c.yaml").ring_rule);
+  for (const DType type : {DType::fp32, DType::fp16, DType::fp8}) {
+    Cluster of_type = cluster;
+    of_type.ring_rule->kv = type;
+    EXPECT_EQ(parse_cluster(to_yaml(of_type), "written"), of_type) << name_of(type);
+  }
   RingRule other = rule;
   other.rule = {};
   EXPECT_TRUE(rule.is_of(other)) << "its rings are the same";
   other.ranks = 8;
   EXPECT_FALSE(rule.is_of(other));
 
-  EXPECT_THAT(refusal(replaced(text, "kv: bf16", "kv: int8")), HasSubstr("fp32, bf16 or fp8"));
+  EXPECT_THAT(refusal(replaced(text, "kv: bf16", "kv: int8")),
+              HasSubstr("fp32, bf16, fp16 or fp8"));
   EXPECT_THAT(refusal(replaced(text, "ranks: 4", "ranks: 1")), HasSubstr("one rank has no ring"));
   EXPECT_THAT(refusal(replaced(text, "constant: -2", "constant: low")),
               HasSubstr("ring_rule.constant is low; it must be a number"));

@@ -134,9 +134,10 @@ struct Cluster {
 /// efficiency.stream (as copy), efficiency.pieces (1), efficiency.weights (none),
 /// efficiency.recurrence and recurrence_chunks (as attention), efficiency.one_peer (as collective),
 /// adapters (1) and exchange_us (as overhead's) of a link, rank.in_order (false), overhead.exchange_us,
-/// recurrent_row_us, recurrent_chunk_us, context_token_us and layer_us (0), ring_rule (none). Throws InputError naming the
-/// line and the key: no file, not YAML, an unknown key (with the nearest known one), a key that is
-/// missing, a rate that is zero or negative, a share outside (0, 1], sizes of a curve that do not ascend.
+/// recurrent_row_us, recurrent_chunk_us, context_token_us and layer_us (0), ring_rule
+/// (none). Throws InputError naming the line and the key: no file, not YAML, an unknown key (with the
+/// nearest known one), a key that is missing, a rate that is zero or negative, a share outside (0, 1],
+/// sizes of a curve that do not ascend.
 Cluster read_cluster(const std::filesystem::path& file);
 /// The same of a file's text; `name` stands for it in errors.
 Cluster parse_cluster(const std::string& text, const std::string& name);

@@ -218,12 +218,13 @@ Link link_of(Section section, int ranks_per_server) {
   return link;
 }
 
-constexpr std::array kv_types{DType::fp32, DType::bf16, DType::fp8};
+constexpr std::array kv_types{DType::fp32, DType::bf16, DType::fp16, DType::fp8};
 
 DType kv_type(const YamlNode& node, const std::string& key) {
   for (const DType type : kv_types)
     if (node.kind == YamlNode::Kind::scalar && node.text == name_of(type)) return type;
-  fail<InputError>("{}: {} is {}; it must be fp32, bf16 or fp8", node.where, key, describe(node));
+  fail<InputError>("{}: {} is {}; it must be fp32, bf16, fp16 or fp8", node.where, key,
+                   describe(node));
 }
 
 double coefficient(const YamlNode& node, const std::string& key) {
