@@ -12,6 +12,8 @@
 namespace pecia::simulation {
 namespace {
 
+using parallel::Sharding;
+
 /// Each step with its layer, section after section.
 std::vector<std::pair<int64_t, Step>> flat(const Program& program) {
   std::vector<std::pair<int64_t, Step>> all;
@@ -77,6 +79,25 @@ TEST(Program, MergesPartsOnlyWhereTheBackendDoesNotContinueResults) {
   EXPECT_GT(count(false, "merge"), 0);
   EXPECT_EQ(count(true, "merge"), 0);
   EXPECT_EQ(count(true, "attention"), count(false, "attention"));
+}
+
+/// Sums of a block of rows start before later blocks are attended, which see all rows before them.
+TEST(Program, AttendsBlocksOfRowsBesideTheSumsOfOthers) {
+  const model::ModelConfig config = small_model(2);
+  for (const Sharding sharding : {Sharding::base, Sharding::sp_tp}) {
+    const Grid grid{.name = "tp", .tp = 4, .sharding = sharding};
+    const Program program =
+        record(config, {grid.settings(0), {}, grid.passes().feed(0, 1, 2048)}, Layers::each);
+    std::string order;
+    for (const auto& [layer, step] : flat(program)) {
+      if (layer != 0) continue;
+      if (const auto* op = std::get_if<kernels::OpWork>(&step.what); op && op->name == "attention")
+        order += 'a';
+      if (std::holds_alternative<comm::PhantomStart>(step.what) && order.ends_with('a'))
+        order += 's';
+    }
+    EXPECT_EQ(order, "asasasas") << static_cast<int>(sharding);
+  }
 }
 
 /// The ops that test_production_types counts on the CUDA backend, here from a machine without it.

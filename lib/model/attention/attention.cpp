@@ -97,7 +97,7 @@ void Attention::set_sink_logits(const std::vector<TensorView>& logits) {
 
 void Attention::begin_pass(const std::vector<parallel::TeamPass>& teams, int64_t number) {
   if (invariant_) Invariant::check(teams, groups_.ring->size());
-  exchanges_ = false;
+  exchanges_ = runs_blocks_ = false;
   begun_ = stored_ = -1;
   pass_ = PassRows(ledger_, teams);
   if (!pass_.has_team()) return;
@@ -108,6 +108,14 @@ void Attention::begin_pass(const std::vector<parallel::TeamPass>& teams, int64_t
   sharding_ = pass_.team().sharding;
   rows_ = sharded_rows(sharding_, groups_.place, pass_.count());
   begin_exchange();
+  begin_blocks();
+}
+
+/// Expanded latents are made of all tokens that a call attends, so each block would make them again.
+void Attention::begin_blocks() {
+  runs_blocks_ = !exchanges_ && pass_.size() == 1 && rows_.blocks.size() > 1 && !by_levels_ &&
+                 !invariant_ && !expands_latents_ && pass_.stores_all();
+  if (runs_blocks_) row_parts_.begin_pass(pass_, rows_.blocks);
 }
 
 bool Attention::gains_by_expanding() const {
@@ -282,15 +290,20 @@ HeadExchange::Keys Attention::rows_to_attend(int64_t layer, const HeadExchange::
 
 void Attention::store(int64_t layer, const TensorView& k, const TensorView& v) {
   if (!cache_.is_stored(layer)) return;
-  const std::span<const int64_t> slots = pass_.slots(cache_.retention(layer));
   int64_t slot = 0;
   for (const RowRange& rows : pass_.stored()) {
-    const auto of = [&](const TensorView& x) {
-      return x ? x.slice_rows(rows.begin, rows.size()) : x;
-    };
-    steps_.store(layer, of(k), of(v), slots.subspan(slot, rows.size()));
+    store_rows(layer, rows, k, v, slot);
     slot += rows.size();
   }
+}
+
+void Attention::store_rows(int64_t layer, RowRange rows, const TensorView& k, const TensorView& v,
+                           int64_t first_slot) {
+  const auto of = [&](const TensorView& x) {
+    return x ? x.slice_rows(rows.begin, rows.size()) : x;
+  };
+  const std::span<const int64_t> slots = pass_.slots(cache_.retention(layer));
+  steps_.store(layer, of(k), of(v), slots.subspan(first_slot, rows.size()));
 }
 
 void Attention::attend(int64_t layer, const LayerRows& x, const TensorView& out) {
@@ -336,6 +349,16 @@ void Attention::run(int64_t layer, const TensorView& q, const TensorView& out) {
     store_and_attend(layer, {q, keys.k, keys.v}, out);
   }
   copies_.send(layer);
+}
+
+void Attention::run_block(int64_t layer, int block, const LayerRows& x, const TensorView& out) {
+  PECIA_CHECK(runs_blocks_, "a block of rows of a pass that is attended at once");
+  if (block == 0) prepare_layer(layer);
+  begun_ = -1;
+  const RowRange rows = rows_.blocks[block];
+  if (cache_.is_stored(layer)) store_rows(layer, rows, x.k, x.v, rows.begin);
+  row_parts_.run(layer, static_cast<size_t>(block), x.q, out);
+  if (block + 1 == std::ssize(rows_.blocks)) copies_.send(layer);
 }
 
 void Attention::run_exchanged(int64_t layer, const TensorView& q, const TensorView& out) {

@@ -130,6 +130,15 @@ class Attention {
   /// [rows, KV heads, head_dim], fp32, dense; v is absent where values are the beginnings of keys.
   void start_keys(const TensorView& k, const TensorView& v);
 
+  /// Whether each layer may be attended by run_block: a pass with several blocks of rows (rows()), where
+  /// nothing is exchanged and this rank has all keys of its heads. Then sums and gathers of blocks
+  /// travel while others are attended.
+  bool runs_blocks() const { return runs_blocks_; }
+  /// Does what start_keys and run do, for the rows of one block; blocks come in their order. `x` and
+  /// `out` have the rows of all blocks as start_keys and run take them, of which those of this block
+  /// are read and written.
+  void run_block(int64_t layer, int block, const LayerRows& x, const TensorView& out);
+
   /// Caches the layer's keys and values. Then attends q to all keys of its sequences, on all ranks.
   /// The rows and heads are the same as for start_keys. q is [rows, query heads, head_dim]
   /// and out [rows, query heads, value_dim], dense; q is fp32 or query_type, and out is fp32 unless attends_once. The call is
@@ -143,11 +152,14 @@ class Attention {
   AttentionPath& path_of(kernels::Window window);
   void begin_paths();
   void begin_exchange();
+  void begin_blocks();
   /// Relays keys between servers where that saves time.
   void choose_routes(std::span<const int> servers, int64_t head_dim, ExchangePlan& plan) const;
   ExchangePlan exchange_plan(int64_t num_kv_heads) const;
   HeadExchange::Keys rows_to_attend(int64_t layer, const HeadExchange::Keys& own);
   void store(int64_t layer, const TensorView& k, const TensorView& v);
+  void store_rows(int64_t layer, parallel::RowRange rows, const TensorView& k, const TensorView& v,
+                  int64_t first_slot);
   void attend(int64_t layer, const LayerRows& x, const TensorView& out);
   void store_and_attend(int64_t layer, const LayerRows& x, const TensorView& out);
   void run_exchanged(int64_t layer, const TensorView& q, const TensorView& out);
@@ -186,6 +198,7 @@ class Attention {
   parallel::Sharding sharding_ = parallel::Sharding::base;
   parallel::ShardedRows rows_;
   bool exchanges_ = false;  ///< false: every row is here already
+  bool runs_blocks_ = false;
   comm::Communicator* exchange_group_ = nullptr;
   std::vector<ExchangePlan> exchange_plans_;  ///< by kind of layers
   int exchanged_kind_ = 0;                    ///< of the plan that `exchange_` has

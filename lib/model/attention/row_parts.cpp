@@ -7,6 +7,21 @@
 
 namespace pecia::attention {
 
+namespace {
+
+/// The keys at positions before `end`.
+std::vector<kernels::KeyRun> keys_before(const std::vector<kernels::KeyRun>& runs, int64_t end) {
+  std::vector<kernels::KeyRun> before;
+  for (kernels::KeyRun run : runs) {
+    run.num_keys =
+        parallel::indices_between({run.position, run.num_keys, run.stride}, 0, end).count;
+    if (run.num_keys > 0) before.push_back(run);
+  }
+  return before;
+}
+
+}  // namespace
+
 void RowParts::begin_pass(const PassRows& rows, std::vector<parallel::RowRange> parts) {
   parts_ = std::move(parts);
   calls_.assign(steps_.cache().kinds().size(), {});
@@ -16,15 +31,19 @@ void RowParts::begin_pass(const PassRows& rows, std::vector<parallel::RowRange> 
   for (const int kind : steps_.kinds()) {
     const SequenceRuns own = calls.in_cache(steps_.kind(kind));
     for (const parallel::RowRange& part : parts_) {
+      SequenceRuns seen = own;
       std::vector<SequenceRows> sequences;  // on one rank a sequence's rows are all its new tokens
       int64_t row = 0;
       for (const parallel::PassSequence& sequence : rows.sequences()) {
         const int64_t begin = std::max(row, part.begin);
         const int64_t end = std::min(row + sequence.count, part.end), first = sequence.first - row;
-        if (begin < end) sequences.push_back({sequence.sequence, {{first + begin, first + end}}});
         row += sequence.count;
+        if (begin >= end) continue;
+        sequences.push_back({sequence.sequence, {{first + begin, first + end}}});
+        auto& runs = seen[rows.key_index(sequence.sequence)];
+        runs = keys_before(runs, first + end);
       }
-      calls.add(calls_[kind].emplace_back(), sequences, own);
+      calls.add(calls_[kind].emplace_back(), sequences, seen);
     }
   }
 }

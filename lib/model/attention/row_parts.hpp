@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
-/// Attention of a rank that has all keys (a ring of one rank), a part of its rows at a time: while
-/// it attends one part, queries and outputs of others travel (ranks/parallel/attend_parts.hpp).
+/// Attention of a rank that has all keys (a ring of one rank), a part of its rows at a time. While
+/// it attends one part, queries and outputs of others travel (ranks/parallel/attend_parts.hpp), or
+/// gathers and sums of other blocks of rows (parallel::row_blocks).
 
 #include "lib/model/attention/attention_steps.hpp"
 #include "lib/model/attention/pass_rows.hpp"
@@ -13,7 +14,8 @@ class RowParts {
   /// `steps` must outlive this object.
   explicit RowParts(AttentionSteps& steps) : steps_(steps) {}
 
-  /// Plans a pass of one rank. `parts` has the rows of each part; empty: rows go all together.
+  /// Plans a pass of one rank. `parts` has the rows of each part; empty: rows go all together. A part
+  /// reads no key of the pass's rows behind it, which may not be stored yet.
   void begin_pass(const PassRows& rows, std::vector<parallel::RowRange> parts);
   bool empty() const { return parts_.empty(); }
 

@@ -219,6 +219,10 @@ void AttentionMixer::mix(int64_t layer, attention::Attention& attention) {
   attention.run(layer, queries_, mixed_);
 }
 
+void AttentionMixer::mix_block(int64_t layer, int block, attention::Attention& attention) {
+  attention.run_block(layer, block, {queries_, k_, v_}, mixed_);
+}
+
 void AttentionMixer::keep(std::span<const parallel::RowRange> places) {
   kept_.keep(places, {&mixed_, &gate_});
 }

@@ -112,6 +112,10 @@ void LatentMixer::mix(int64_t layer, attention::Attention& attention) {
   attention.run(layer, attending_, mixed_);
 }
 
+void LatentMixer::mix_block(int64_t layer, int block, attention::Attention& attention) {
+  attention.run_block(layer, block, {attending_, keys_, {}}, mixed_);
+}
+
 /// Products of a type other than fp32 are rounded from fp32.
 void LatentMixer::expand(const TensorView& latents, parallel::HeadRange heads, const TensorView& k,
                          const TensorView& v) {

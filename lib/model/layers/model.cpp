@@ -404,21 +404,36 @@ void Model::mix(int64_t index, const LayerWeights& weights, PassTensors& pass) {
   const LayerNorms& norms = norms_[index];
   const Norm* const next = feeds(index) ? &norms.feed_forward : first_norm(index + 1);
   Mixer& mixer = config_.mixer(index) == MixerKind::recurrence ? *recurrent_mixer_ : *mixer_;
-  // Only the mixing needs all rows at once. The stages before and after it go block by block.
-  mixer.begin(index, weights, pass.normed.rows(), pass.attention);
-  for (int block = 0; block < blocks; ++block) {
-    advance(block, first_norm(index), nullptr, pass);
+  const auto project = [&](int block) {
     mixer.project(block,
                   {normed(block, pass), block_of(of_keys, block), block_of(of_queries, block)},
                   pass.attention);
-  }
-  mixer.mix(index, pass.attention);
-  if (pass.wanted != nullptr && index == config_.last_mixing_layer())
-    go_on_with_wanted(mixer, pass);
-  for (int block = 0; block < blocks; ++block) {
-    advance(block, nullptr, next, pass);
+  };
+  const auto project_output = [&](int block) {
     mixer.project_output(block, tensor_.own_of(pass.hidden, block),
                          change_by(norms.after_mixer, block, pass));
+  };
+  const bool some_go_on = pass.wanted != nullptr && index == config_.last_mixing_layer();
+  mixer.begin(index, weights, pass.normed.rows(), pass.attention);
+  if (!some_go_on && mixer.mixes_blocks(pass.attention)) {
+    for (int block = 0; block < blocks; ++block) {
+      advance(block, first_norm(index), next, pass);
+      project(block);
+      mixer.mix_block(index, block, pass.attention);
+      project_output(block);
+    }
+    return;
+  }
+  // The mixing needs all rows at once. The stages before and after it go block by block.
+  for (int block = 0; block < blocks; ++block) {
+    advance(block, first_norm(index), nullptr, pass);
+    project(block);
+  }
+  mixer.mix(index, pass.attention);
+  if (some_go_on) go_on_with_wanted(mixer, pass);
+  for (int block = 0; block < blocks; ++block) {
+    advance(block, nullptr, next, pass);
+    project_output(block);
   }
 }
 

@@ -5,7 +5,8 @@
 /// Where every rank has whole weights, every call is a no-op.
 ///
 /// A pass's rows go through it block by block (parallel::row_blocks), so that a sum or a gather of
-/// one block travels while other blocks are multiplied. Each block in turn calls add_product; some
+/// one block travels while other blocks are multiplied and, where rows may be attended by block
+/// (attention::Attention::run_block), while these attend. Each block in turn calls add_product; some
 /// products later wait_sum; then start_gather and wait_gather; then the next add_product. Every
 /// rank starts them in the same order, whatever arrives first.
 ///
