@@ -33,12 +33,17 @@ StoringLayers storing(const ModelConfig& config, int64_t begin, int64_t end) {
   return found;
 }
 
+/// Rows whose output is asked for, of the rows that go through the layers: prompts are long, and of
+/// theirs it is one. A stage with all of the head's FLOPs for every row would wait for the others while
+/// prompts are read.
+constexpr double rows_with_outputs = 0.125;
+
 std::optional<std::vector<RowRange>> cut_into(const ModelConfig& config, int stages) {
   std::vector<double> costs;
   for (int64_t layer = 0; layer < config.layers; ++layer)
     costs.push_back(config.flops_of_layer(layer));
   return parallel::balanced_stages(
-      costs, stages, 0, config.flops_of_head(),
+      costs, stages, 0, rows_with_outputs * config.flops_of_head(),
       [&](const RowRange& layers) { return may_be_stage(config, layers); });
 }
 

@@ -10,8 +10,8 @@
 
 namespace pecia::model {
 
-/// The layers of each stage, balanced by the FLOPs of a token that goes through all layers and the
-/// head (ranks/parallel/stages.hpp). Layers that share keys are in the stage of the keys. Each stage
+/// The layers of each stage, balanced by the FLOPs of rows that go through all layers, of which one in
+/// eight goes through the head (ranks/parallel/stages.hpp). Layers that share keys are in the stage of the keys. Each stage
 /// has a layer of attention and, if the model has recurrent layers, one of these.
 /// Throws Unsupported for a model with a second embedding and several stages, and InputError naming
 /// the most stages that are possible where the layers do not allow this number.

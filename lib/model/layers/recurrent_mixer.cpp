@@ -24,10 +24,21 @@ TensorView heads_of(const TensorView& rows, int64_t dim) {
   return rows.reshape({rows.rows(), rows.size(1) / dim, dim});
 }
 
-int64_t rows_of(const std::vector<StateRows>& items) {
+int64_t rows_of(std::span<const StateRows> items) {
   int64_t rows = 0;
   for (const StateRows& item : items) rows += item.num_rows;
   return rows;
+}
+
+/// What the items have of these rows.
+std::vector<StateRows> items_within(std::span<const StateRows> items, parallel::RowRange rows) {
+  std::vector<StateRows> within;
+  for (const StateRows& item : items) {
+    const int64_t begin = std::max(item.first_row, rows.begin);
+    const int64_t end = std::min(item.first_row + item.num_rows, rows.end);
+    if (begin < end) within.push_back({begin, end - begin, item.state});
+  }
+  return within;
 }
 
 TensorView each_head_of(const TensorView& rows, int64_t dim) {
@@ -219,113 +230,135 @@ void RecurrentMixer::project(int block, const Input& input, attention::Attention
 
 void RecurrentMixer::mix(int64_t /*layer*/, attention::Attention& /*attention*/) {
   const recurrence::Projected rows = exchanges_ ? exchange_.spread(projected_) : projected_;
-  convolve(rows);
-  if (recurrent_.corrects) norm_heads();
-  make_gates(rows);
+  const parallel::RowRange all{0, q_.rows()};
+  convolve_all(rows);
+  if (recurrent_.corrects) norm_heads(all);
+  make_gates(rows, all);
   go_through();
   if (exchanges_) exchange_.bring_home(through_, mixed_);
-  gate_and_norm();
+  gate_and_norm({0, mixed_.rows()});
 }
 
-void RecurrentMixer::convolve(const recurrence::Projected& rows) {
-  const int64_t keys = q_.size(1), values = v_.size(1);
+/// On a ring of one rank each sequence's rows go through its state in one round.
+void RecurrentMixer::mix_block(int64_t /*layer*/, int block, attention::Attention& /*attention*/) {
+  PECIA_CHECK(!exchanges_ && states_.num_rounds() == 1 && states_.num_groups() == 1,
+              "block {} of rows that pass states on in {} rounds", block, states_.num_rounds());
+  const parallel::RowRange rows = tensor_.rows().blocks[block];
+  const std::vector<StateRows> items = items_within(states_.rows(0), rows);
+  convolve(projected_, items);
+  if (recurrent_.corrects) norm_heads(rows);
+  make_gates(projected_, rows);
+  take_in(items, {0, decay_.size(1), 0, q_.size(1) / recurrent_.key_dim}, states_.matrices());
+  gate_and_norm(rows);
+}
+
+void RecurrentMixer::convolve_all(const recurrence::Projected& rows) {
   states_.exchange_tails(std::array{rows.q, rows.k, rows.v});
   for (int round = 0; round < states_.num_rounds(); ++round) {
     states_.bring_tails(round);
-    const std::vector<StateRows>& own = states_.rows(round);
-    if (own.empty()) continue;
-    const ScopedSpan span(compute_.recorder, "causal_conv", Kind::compute, 0,
-                          2.0 * static_cast<double>(rows_of(own) * (2 * keys + values)) *
-                              static_cast<double>(recurrent_.conv_rows));
-    const auto part = [&](const TensorView& x, int64_t first, const TensorView& weight,
-                          const TensorView& bias, const TensorView& out) {
-      compute_.backend.causal_conv(
-          {x, weight, bias, own, states_.tails().slice_columns(first, x.size(1)), out},
-          compute_.stream);
-    };
-    part(rows.q, 0, here_->q_conv, here_->q_conv_bias, q_);
-    part(rows.k, keys, here_->k_conv, here_->k_conv_bias, k_);
-    part(rows.v, 2 * keys, here_->v_conv, here_->v_conv_bias, v_);
+    convolve(rows, states_.rows(round));
   }
 }
 
+void RecurrentMixer::convolve(const recurrence::Projected& rows, std::span<const StateRows> items) {
+  if (items.empty()) return;
+  const int64_t keys = q_.size(1), values = v_.size(1);
+  const ScopedSpan span(compute_.recorder, "causal_conv", Kind::compute, 0,
+                        2.0 * static_cast<double>(rows_of(items) * (2 * keys + values)) *
+                            static_cast<double>(recurrent_.conv_rows));
+  const auto part = [&](const TensorView& x, int64_t first, const TensorView& weight,
+                        const TensorView& bias, const TensorView& out) {
+    compute_.backend.causal_conv(
+        {x, weight, bias, items, states_.tails().slice_columns(first, x.size(1)), out},
+        compute_.stream);
+  };
+  part(rows.q, 0, here_->q_conv, here_->q_conv_bias, q_);
+  part(rows.k, keys, here_->k_conv, here_->k_conv_bias, k_);
+  part(rows.v, 2 * keys, here_->v_conv, here_->v_conv_bias, v_);
+}
+
 /// q and k of each head get the length 1, and q is divided by √key_dim.
-void RecurrentMixer::norm_heads() {
+void RecurrentMixer::norm_heads(parallel::RowRange range) {
   const ScopedSpan span(compute_.recorder, "l2_norm", Kind::compute);
   const auto eps = static_cast<float>(l2_eps / static_cast<double>(recurrent_.key_dim));
   for (const auto& [rows, weight] :
        {std::pair(&q_, &query_norm_.weight), std::pair(&k_, &key_norm_.weight)}) {
-    const TensorView heads = each_head_of(*rows, recurrent_.key_dim);
+    const TensorView heads =
+        each_head_of(rows->slice_rows(range.begin, range.size()), recurrent_.key_dim);
     compute_.backend.rms_norm({heads, *weight, eps, heads}, compute_.stream);
   }
 }
 
-void RecurrentMixer::make_gates(const recurrence::Projected& rows) {
+void RecurrentMixer::make_gates(const recurrence::Projected& rows, parallel::RowRange range) {
   const ScopedSpan span(compute_.recorder, "recurrence_gates", Kind::compute);
-  compute_.backend.recurrence_gates({.a = rows.a,
-                                     .b = rows.b,
+  const auto of = [&](const TensorView& all) {
+    return all ? all.slice_rows(range.begin, range.size()) : all;
+  };
+  compute_.backend.recurrence_gates({.a = of(rows.a),
+                                     .b = of(rows.b),
                                      .rate = here_->rate,
                                      .bias = here_->step_bias,
-                                     .decay = decay_,
-                                     .strength = strength_,
+                                     .decay = of(decay_),
+                                     .strength = of(strength_),
                                      .least_step = static_cast<float>(recurrent_.least_step),
                                      .most_step = static_cast<float>(recurrent_.most_step)},
                                     compute_.stream);
 }
 
+/// A range of the heads of several slots is no view, so with groups of heads each item goes alone.
 void RecurrentMixer::go_through() {
-  states_.walk([this](int round, const parallel::HeadGroup& heads) { take_in(round, heads); });
+  states_.walk([this](int round, const parallel::HeadGroup& heads) {
+    const std::vector<StateRows>& own = states_.rows(round);
+    if (states_.num_groups() == 1) return take_in(own, heads, states_.matrices());
+    for (size_t i = 0; i < own.size(); ++i)
+      take_in(states_.alone(round, i), heads, states_.matrices(round, i, heads));
+  });
 }
 
-void RecurrentMixer::take_in(int round, const parallel::HeadGroup& heads) {
-  const std::vector<StateRows>& own = states_.rows(round);
-  if (own.empty()) return;
-  const auto columns = [](const TensorView& all, int64_t first, int64_t count, int64_t width) {
-    return all.slice_columns(first * width, count * width);
-  };
+void RecurrentMixer::take_in(std::span<const StateRows> items, const parallel::HeadGroup& heads,
+                             const TensorView& matrices) {
+  if (items.empty()) return;
   const auto of_keys = [&](const TensorView& all) {
-    return columns(all, heads.first_key_head, heads.key_heads, recurrent_.key_dim);
+    return all.slice_columns(heads.first_key_head * recurrent_.key_dim,
+                             heads.key_heads * recurrent_.key_dim);
   };
   const auto of_heads = [&](const TensorView& all, int64_t width) {
-    return columns(all, heads.first_head, heads.heads, width);
+    return all.slice_columns(heads.first_head * width, heads.heads * width);
   };
   const int64_t elements = heads.heads * recurrent_.value_dim * recurrent_.key_dim;
   const double flops = recurrent_.corrects ? 8 : 6;  // of a row and an element
-  const ScopedSpan span(compute_.recorder, "recurrence", Kind::compute,
-                        2 * std::ssize(own) * elements * size_of(DType::fp32),
-                        flops * static_cast<double>(rows_of(own)) * static_cast<double>(elements));
-  const auto recur = [&](std::span<const StateRows> items, const TensorView& matrices) {
-    compute_.backend.recurrence(
-        {.q = of_keys(q_),
-         .k = of_keys(k_),
-         .v = of_heads(v_, recurrent_.value_dim),
-         .decay = of_heads(decay_, 1),
-         .strength = of_heads(strength_, 1),
-         .corrects = recurrent_.corrects,
-         .items = items,
-         .states = matrices,
-         .out = of_heads(through_, recurrent_.value_dim),
-         .skip = here_->skip ? here_->skip.slice_rows(heads.first_head, heads.heads) : TensorView(),
-         .row_invariant = row_invariant_,
-         .products = compute_.backend.operand_type(weights_->q.parts.front().weight.dtype())},
-        compute_.stream);
-  };
-  if (states_.num_groups() == 1) return recur(own, states_.matrices());
-  // A range of the heads of several slots is no view.
-  for (size_t i = 0; i < own.size(); ++i)
-    recur(states_.alone(round, i), states_.matrices(round, i, heads));
+  const ScopedSpan span(
+      compute_.recorder, "recurrence", Kind::compute,
+      2 * std::ssize(items) * elements * size_of(DType::fp32),
+      flops * static_cast<double>(rows_of(items)) * static_cast<double>(elements));
+  compute_.backend.recurrence(
+      {.q = of_keys(q_),
+       .k = of_keys(k_),
+       .v = of_heads(v_, recurrent_.value_dim),
+       .decay = of_heads(decay_, 1),
+       .strength = of_heads(strength_, 1),
+       .corrects = recurrent_.corrects,
+       .items = items,
+       .states = matrices,
+       .out = of_heads(through_, recurrent_.value_dim),
+       .skip = here_->skip ? here_->skip.slice_rows(heads.first_head, heads.heads) : TensorView(),
+       .row_invariant = row_invariant_,
+       .products = compute_.backend.operand_type(weights_->q.parts.front().weight.dtype())},
+      compute_.stream);
 }
 
-void RecurrentMixer::gate_and_norm() {
+void RecurrentMixer::gate_and_norm(parallel::RowRange range) {
+  const TensorView y = mixed_.slice_rows(range.begin, range.size());
   if (recurrent_.corrects) {
-    const TensorView heads = each_head_of(mixed_, recurrent_.value_dim);
+    const TensorView heads = each_head_of(y, recurrent_.value_dim);
     products_.norm(heads, weights_->norm, heads);
   }
   {
     const ScopedSpan span(compute_.recorder, "recurrent_gate", Kind::compute);
-    compute_.backend.gated_activation({z_, mixed_, mixed_}, compute_.stream);
+    compute_.backend.gated_activation({z_.slice_rows(range.begin, range.size()), y, y},
+                                      compute_.stream);
   }
-  if (!recurrent_.corrects) norm_groups(mixed_);
+  if (!recurrent_.corrects) norm_groups(y);
 }
 
 /// The norm is over all heads of a key head, which may be on several ranks. Each adds up the squares

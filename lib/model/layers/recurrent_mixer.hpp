@@ -48,6 +48,10 @@ class RecurrentMixer : public Mixer {
              attention::Attention& attention) override;
   void project(int block, const Input& input, attention::Attention& attention) override;
   void mix(int64_t layer, attention::Attention& attention) override;
+  bool mixes_blocks(const attention::Attention& attention) const override {
+    return attention.runs_blocks();
+  }
+  void mix_block(int64_t layer, int block, attention::Attention& attention) override;
   void keep(std::span<const parallel::RowRange> places) override;
   void project_output(int block, const TensorView& hidden,
                       const TensorParallel::Change& change) override;
@@ -63,13 +67,18 @@ class RecurrentMixer : public Mixer {
     return buffer.tensor(DType::fp32, {rows, width});
   }
   void begin_exchange(parallel::Sharding sharding, int64_t num_rows);
-  void convolve(const recurrence::Projected& rows);
-  void norm_heads();
-  void make_gates(const recurrence::Projected& rows);
-  void go_through();
-  void take_in(int round, const parallel::HeadGroup& heads);
-  void gate_and_norm();
+  // Of some of the rows: items, or a range.
+  void convolve(const recurrence::Projected& rows, std::span<const kernels::StateRows> items);
+  void norm_heads(parallel::RowRange range);
+  void make_gates(const recurrence::Projected& rows, parallel::RowRange range);
+  /// Of some heads; `matrices` has theirs alone.
+  void take_in(std::span<const kernels::StateRows> items, const parallel::HeadGroup& heads,
+               const TensorView& matrices);
+  void gate_and_norm(parallel::RowRange range);
   void norm_groups(const TensorView& y);
+
+  void convolve_all(const recurrence::Projected& rows);
+  void go_through();
 
   const ModelConfig& config_;
   const RecurrentConfig& recurrent_;
