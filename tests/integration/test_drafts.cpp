@@ -13,6 +13,7 @@
 #include "lib/model/attention/recent_slots.hpp"
 #include "lib/model/config/config.hpp"
 #include "lib/ranks/comm/mpi_communicator.hpp"
+#include "lib/ranks/parallel/heads.hpp"
 #include "lib/ranks/parallel/virtual_ranks.hpp"
 #include "lib/work/resources/resources.hpp"
 #include "tests/support/full_matrix.hpp"
@@ -78,6 +79,13 @@ struct Drafts : testing::TestWithParam<std::string> {
   std::unique_ptr<comm::Communicator> all =
       comm::make_mpi_communicator(MPI_COMM_WORLD, std::chrono::seconds(300));
   std::filesystem::path model = golden(GetParam());
+
+  /// Whether the ranks may be groups of this many, of which each has the model's heads.
+  bool can_cut_heads(int tp) const {
+    const model::ModelConfig config = model::read_config(golden(GetParam()));
+    return all->size() % tp == 0 &&
+           parallel::can_shard_heads(config.num_heads, config.num_kv_heads, tp);
+  }
 };
 struct DraftModes : Drafts {};
 struct DraftTeams : Drafts {};
@@ -121,7 +129,7 @@ TEST_P(DraftBits, AreThoseOfOneTokenAtATime) {
   settings.drafts = drafts_of(wanted);
   for (const auto& forced : {std::optional<uint64_t>(), std::optional<uint64_t>(5)})
     for (const int tp : {1, 2}) {
-      if (all->size() % tp != 0) continue;
+      if (!can_cut_heads(tp)) continue;
       SCOPED_TRACE(fmt::format("TP {}{}", tp, forced ? ", with yields" : ""));
       settings.tp = tp;
       settings.forced_yields = forced;
@@ -159,7 +167,7 @@ TEST_P(DraftTeams, AnswerAsOneRankWithoutThem) {
   int64_t number = 0;
   for (const auto& forced : {std::optional<uint64_t>(), std::optional<uint64_t>(5)})
     for (const int tp : {1, 2}) {
-      if (all->size() % tp != 0) continue;
+      if (!can_cut_heads(tp)) continue;
       SCOPED_TRACE(fmt::format("TP {}{}", tp, forced ? ", with yields" : ""));
       settings.tp = tp;
       settings.policy = number++ % 2 == 0 ? job::Policy::prefill_first : job::Policy::chunked;
