@@ -3,6 +3,7 @@
 
 #include <utility>
 
+#include "lib/base/core/isa.hpp"
 #include "lib/base/report/format.hpp"
 #include "lib/engine/execute/kv_saves.hpp"
 #include "lib/ranks/comm/agree.hpp"
@@ -25,6 +26,7 @@ RunFacts facts_of(const Setup& setup, const LoadedWeights& weights) {
           weights.bytes(),
           setup.ranks.places,
           gpus ? place.device->info().name : "",
+          gpus ? "" : std::string(name_of(isa())),
           place.backend->attention_library(),
           setup.config.experts ? place.backend->expert_library() : "",
           gpus ? held : place.backend->operand_type(held),

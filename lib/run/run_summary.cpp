@@ -79,9 +79,9 @@ std::string_view ring_text(const resources::Resources& resources) {
   return resources.ring ? name_of(*resources.ring) : "auto";
 }
 
-/// "1 thread"; "8 threads, each on a core of its own".
-std::string threads_text(const resources::Threads& threads) {
-  return fmt::format("{} thread{}{}", threads.count, threads.count == 1 ? "" : "s",
+/// "1 thread (avx2)"; "8 threads (neon_bf16), each on a core of its own".
+std::string threads_text(const resources::Threads& threads, const std::string& isa) {
+  return fmt::format("{} thread{} ({}){}", threads.count, threads.count == 1 ? "" : "s", isa,
                      threads.cpus.empty()       ? ""
                      : threads.cpus.size() == 1 ? " on a core of its own"
                                                 : ", each on a core of its own");
@@ -339,7 +339,7 @@ std::string first_line(const RunFacts& facts, int64_t requests, int64_t prompt_t
       resources.tp > 1 || resources.ep > 1 ? " per rank" : "", requests, requests == 1 ? "" : "s",
       report::format_count(static_cast<double>(prompt_tokens)), facts.config.max_positions,
       name_of(resources.kv_dtype), report::format_bytes(kv_bytes), ranks, ranks == 1 ? "" : "s",
-      facts.gpu.empty() ? threads_text(resources.threads) : "1 " + facts.gpu, hosts,
+      facts.gpu.empty() ? threads_text(resources.threads, facts.isa) : "1 " + facts.gpu, hosts,
       hosts == 1 ? "" : "s", grid_text(resources), sparse.empty() ? "" : " · " + sparse,
       resources.reasons.empty() ? "" : "\n       auto: " + resources.reasons.text());
 }
@@ -367,7 +367,7 @@ std::optional<report::RunReport> gather_report(comm::Communicator& ordered, cons
                       {"quantization", nullptr}};
   if (facts.rounding)
     report.model["quantization"] = {{"dtype", facts.weights}, {"error", to_json(*facts.rounding)}};
-  report.machine = {ranks[0].cpu, ranks[0].cores, ranks[0].memory_bytes, facts.gpu};
+  report.machine = {ranks[0].cpu, ranks[0].cores, ranks[0].memory_bytes, facts.gpu, facts.isa};
   for (const auto& place : facts.places) report.topology.push_back(comm::to_string(place));
   report.grid = {resources.dp, resources.cp, resources.sp, resources.tp};
   if (facts.config.experts) report.grid.ep = resources.ep;

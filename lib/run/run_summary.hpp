@@ -26,10 +26,11 @@ struct RunFacts {
   int64_t weight_bytes = 0;                 ///< resident on this rank
   std::vector<comm::RackServerGpu> places;  ///< by rank of `ordered`
   std::string gpu;                          ///< rank 0's GPU, "" where it computes on the CPU
-  std::string attention_library = {};       ///< Backend::attention_library of rank 0
-  std::string expert_library = {};          ///< Backend::expert_library of rank 0, for mixtures
-  DType compute = DType::fp32;              ///< type of the operands of matrix products
-  std::string weights = "fp32";             ///< model::types_text of what is resident
+  std::string isa;                     ///< rank 0's (core/isa.hpp), "" where it computes on a GPU
+  std::string attention_library = {};  ///< Backend::attention_library of rank 0
+  std::string expert_library = {};     ///< Backend::expert_library of rank 0, for mixtures
+  DType compute = DType::fp32;         ///< type of the operands of matrix products
+  std::string weights = "fp32";        ///< model::types_text of what is resident
   std::optional<measure::WeightRounding> rounding = {};  ///< where they were rounded at load
   std::vector<int64_t> read_bytes = {};                  ///< LoadedWeights::read_bytes
   int64_t packed_bytes = 0;                              ///< LoadedWeights::packed_bytes

@@ -177,7 +177,8 @@ double parking_s(const cluster_files::Cluster& cluster, int64_t bytes) {
     return 2 * amount /
            (1e9 * cluster.rank.memory_gbs * cluster.efficiency.copy.of({.bytes = amount}));
   const auto level = static_cast<size_t>(comm::LinkLevel::rack);
-  return amount / (1e9 * cluster.links[level].gbs * cluster.efficiency.send.of({.bytes = amount}));
+  const double gbs = cluster.rank.host_gbs.value_or(cluster.links[level].gbs);
+  return amount / (1e9 * gbs * cluster.efficiency.send.of({.bytes = amount}));
 }
 
 double first_touch_s(const cluster_files::RankPeaks& rank, int64_t bytes) {

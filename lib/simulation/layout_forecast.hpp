@@ -33,8 +33,7 @@ RankMemory rank_memory(const Scenario& scenario, const resources::Resources& res
 double first_touch_s(const cluster_files::RankPeaks& rank, int64_t bytes);
 
 /// Seconds until `bytes` bytes of keys have gone from a rank's cache to the host's memory, or back.
-/// CPUs read and write them. A GPU reaches its host by the bus that leads to other servers, too, and
-/// no cluster description has another rate for it.
+/// CPUs read and write them. A GPU reaches its host at RankPeaks::host_gbs.
 double parking_s(const cluster_files::Cluster& cluster, int64_t bytes);
 
 /// Minimum gain over something simpler. A smaller difference is within the error of forecasts.

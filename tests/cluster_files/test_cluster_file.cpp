@@ -116,6 +116,17 @@ TEST(ClusterFile, MayHaveSlicesAndRatesOfWaitingServers) {
               HasSubstr("rank.first_touch_gbs is -1; it must be a number of 1e9 B/s, or 0 where"));
 }
 
+TEST(ClusterFile, MayHaveTheLinkOfGpusToTheirHosts) {
+  const std::string host = replaced(small, "memory_gib: 12", "memory_gib: 12\n  host_gbs: 450");
+  const std::string text = replaced(host, "backend: cpu", "backend: cuda");
+  const Cluster cluster = parse_cluster(text, "c.yaml");
+  EXPECT_EQ(cluster.rank.host_gbs, 450);
+  EXPECT_EQ(parse_cluster(to_yaml(cluster), "written"), cluster);
+  EXPECT_THAT(refusal(host), HasSubstr("rank.host_gbs is of GPUs, and the ranks are CPUs"));
+  EXPECT_THAT(refusal(replaced(text, "host_gbs: 450", "host_gbs: 0")),
+              HasSubstr("rank.host_gbs is 0; it must be a number above 0"));
+}
+
 TEST(ClusterFile, MayDescribeCollectivesBetweenServers) {
   std::string text =
       replaced(small, "rack: {gbs: 1.5, us: 20, shared: false}",
@@ -245,6 +256,8 @@ TEST(ClusterPresets, HaveTheFiguresOfDataSheets) {
   };
   has("a100-80gb", 312, 2039, 300, 25);
   has("gh200", 989, 4000, 150, 25);
+  EXPECT_EQ(cluster_of("gh200").rank.host_gbs, 450) << "half of NVLink-C2C's 900 GB/s";
+  EXPECT_EQ(cluster_of("a100-80gb").rank.host_gbs, std::nullopt);
 }
 
 TEST(ClusterPresets, ThatDoNotExistAreAnsweredWithThoseThatAreMeant) {

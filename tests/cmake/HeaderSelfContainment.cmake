@@ -5,7 +5,7 @@
 file(GLOB_RECURSE headers CONFIGURE_DEPENDS RELATIVE ${PROJECT_SOURCE_DIR}
      ${PROJECT_SOURCE_DIR}/lib/*.hpp ${PROJECT_SOURCE_DIR}/kernels/*.hpp)
 set(other_architecture arm)
-if(NOT CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64)$")
+if(PECIA_ARCHITECTURE STREQUAL "arm")
   set(other_architecture x86)
 endif()
 list(FILTER headers EXCLUDE REGEX "^kernels/cuda/|^kernels/cpu/${other_architecture}/|-inl\\.hpp$")

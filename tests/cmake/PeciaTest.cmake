@@ -43,7 +43,7 @@ endfunction()
 function(pecia_compile_test target)
   target_precompile_headers(${target} REUSE_FROM pecia_test_support)
   if(PECIA_UNITY)
-    set_target_properties(${target} PROPERTIES UNITY_BUILD ON UNITY_BUILD_BATCH_SIZE 4)
+    pecia_unity(${target} 4)
   endif()
 endfunction()
 

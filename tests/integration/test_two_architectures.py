@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import (
+    ALL_DONE,
     DONE,
     DRAINED,
     EXECUTABLES,
@@ -87,6 +88,13 @@ class TwoArchitecturesTest(RunTest):
     def test_answers_are_the_same(self) -> None:
         found = self.whole("aarch64", model={"compute": "fp32"})
         self.assert_same_answers(found, self.whole("x86-64", model={"compute": "fp32"}), range(4))
+
+    def test_instructions_are_named_and_may_be_fewer(self) -> None:
+        job = self.write_job(requests()[:1], generation=generation(3), model={"compute": "fp32"})
+        for environment, isa in (({}, "neon_bf16"), ({"PECIA_MAX_ISA": "neon"}, "neon")):
+            words = self.end(self.start(job, 0, "--fresh", environment=environment), ALL_DONE)
+            self.assertIn(f"1 rank of 1 thread ({isa})", words)
+            self.assertEqual(self.report(job)["machine"]["isa"], isa)
 
     def test_layouts_have_the_same_bits(self) -> None:
         """On one instruction set; the other has another order of sums over lanes."""

@@ -90,6 +90,10 @@ class OpTest : public testing::TestWithParam<std::tuple<std::string, DType>> {
   DType dtype_ = std::get<1>(GetParam());
 };
 
+inline std::string name_of_device(const testing::TestParamInfo<std::string>& info) {
+  return info.param;
+}
+
 inline std::string name_of_param(
     const testing::TestParamInfo<std::tuple<std::string, DType>>& info) {
   return std::get<0>(info.param) + "_" + std::string(name_of(std::get<1>(info.param)));

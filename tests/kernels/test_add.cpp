@@ -8,7 +8,7 @@ class Add : public testing::TestWithParam<std::string> {
  protected:
   Device device_ = make_device(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Backends, Add, testing::ValuesIn(every_device()));
+INSTANTIATE_TEST_SUITE_P(Backends, Add, testing::ValuesIn(every_device()), name_of_device);
 
 TEST_P(Add, AddsXToY) {
   Tensor x({2, 3}, DType::fp32, {1, 2, 3, -1, 0.5f, 1}, 2);

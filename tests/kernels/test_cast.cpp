@@ -11,7 +11,7 @@ class Cast : public testing::TestWithParam<std::string> {
  protected:
   Device device_ = make_device(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Backends, Cast, testing::ValuesIn(every_device()));
+INSTANTIATE_TEST_SUITE_P(Backends, Cast, testing::ValuesIn(every_device()), name_of_device);
 
 TEST_P(Cast, RoundsToNearestEvenAndWidens) {
   // bf16 has 8 digits: 257 lies between 256 and 258, and 259 between 258 and 260.

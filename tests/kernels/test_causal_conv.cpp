@@ -14,7 +14,7 @@ class CausalConv : public testing::TestWithParam<std::string> {
  protected:
   Device device_ = make_device(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Backends, CausalConv, testing::ValuesIn(every_device()));
+INSTANTIATE_TEST_SUITE_P(Backends, CausalConv, testing::ValuesIn(every_device()), name_of_device);
 
 double silu(double x) {
   return x / (1 + std::exp(-x));

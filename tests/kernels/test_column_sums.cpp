@@ -12,15 +12,15 @@ using kernels::empty_lse;
 using kernels::KeyRun;
 
 /// Queries at the last positions of the keys', with attention's own lse.
-struct Problem {
+struct SumsProblem {
   int64_t num_heads, num_kv_heads, head_dim, num_rows, num_keys;
   kernels::Window window;
   DType dtype;
   Tensor q, k, scales, lse;
   std::vector<int64_t> query_positions;
 
-  Problem(int64_t heads, int64_t kv_heads, int64_t dim, int64_t rows, int64_t keys,
-          kernels::Window seen, DType type)
+  SumsProblem(int64_t heads, int64_t kv_heads, int64_t dim, int64_t rows, int64_t keys,
+              kernels::Window seen, DType type)
       : num_heads(heads),
         num_kv_heads(kv_heads),
         head_dim(dim),
@@ -81,7 +81,7 @@ struct Problem {
 
 /// A probability of up to 1 errs by its exponent's: a dot product of `dim` terms of size √dim at
 /// most a few times, scaled by 1/√dim.
-double tolerance(const Problem& of) {
+double tolerance(const SumsProblem& of) {
   return static_cast<double>(of.num_rows * of.num_heads / of.num_kv_heads) *
          sum_tolerance(of.head_dim);
 }
@@ -95,7 +95,7 @@ INSTANTIATE_TEST_SUITE_P(Backends, ColumnSums,
 
 TEST_P(ColumnSums, AreSharesOfWhatIsSeen) {
   // Two rows of one element; the second key is seen by the second row alone, the third by none.
-  Problem of(1, 1, 1, 2, 3, 0, dtype_);
+  SumsProblem of(1, 1, 1, 2, 3, 0, dtype_);
   of.q = Tensor({2, 1, 1}, DType::fp32, {1, 2});
   of.k = Tensor({1, 3, 1}, dtype_, {0, 1, 5});
   of.scales = Tensor::filled({1, 3}, 1);
@@ -108,7 +108,7 @@ TEST_P(ColumnSums, AreSharesOfWhatIsSeen) {
 
 TEST_P(ColumnSums, OfAllKeysCountTheRowsOfAllHeads) {
   for (const int64_t window : {0, 7}) {
-    Problem of(6, 2, 20, 30, 77, window, dtype_);
+    SumsProblem of(6, 2, 20, 30, 77, window, dtype_);
     const std::vector<float> sums = of.sums(device_, 0, 77);
     for (int64_t head = 0; head < 2; ++head)
       EXPECT_NEAR(std::accumulate(sums.begin() + 77 * head, sums.begin() + 77 * (head + 1), 0.0),
@@ -122,7 +122,7 @@ TEST_P(ColumnSums, AgreeWithTheReferenceForAnyPartOfTheKeys) {
   for (const int64_t dim : {8, 64, 100})
     for (const int64_t window : {0, 5})
       for (const int64_t keys : {1, 31, 32, 33, 64, 65, 130}) {
-        Problem of(4, 2, dim, std::min<int64_t>(keys, 9), keys, window, dtype_);
+        SumsProblem of(4, 2, dim, std::min<int64_t>(keys, 9), keys, window, dtype_);
         of.lse = Tensor({of.num_rows, 4}, DType::fp32, [&] {
           std::vector<float> lse = of.lse.values();
           lse[2] = empty_lse;  // a row that sees nothing, whatever the positions say
@@ -138,7 +138,7 @@ TEST_P(ColumnSums, AgreeWithTheReferenceForAnyPartOfTheKeys) {
 TEST_P(ColumnSums, InChunksAgreeWithTheReference) {
   Device oracle = make_device("reference");
   for (const int64_t chunk : {1, 20, 100}) {
-    Problem of(4, 2, 24, 50, 130, kernels::Window::chunks_of(chunk), dtype_);
+    SumsProblem of(4, 2, 24, 50, 130, kernels::Window::chunks_of(chunk), dtype_);
     EXPECT_TRUE(all_close(of.sums(device_, 10, 120), of.sums(oracle, 10, 120), tolerance(of)))
         << chunk;
   }
@@ -148,13 +148,13 @@ TEST_P(ColumnSums, InChunksAgreeWithTheReference) {
 TEST_P(ColumnSums, OfLargeGroupsAgreeWithTheReference) {
   Device oracle = make_device("reference");
   for (const int64_t heads : {5, 9}) {
-    Problem of(2 * heads, 2, 20, 9, 70, 0, dtype_);
+    SumsProblem of(2 * heads, 2, 20, 9, 70, 0, dtype_);
     EXPECT_TRUE(all_close(of.sums(device_, 0, 70), of.sums(oracle, 0, 70), tolerance(of))) << heads;
   }
 }
 
 TEST_P(ColumnSums, AreNeverNaN) {
-  Problem of(2, 1, 8, 3, 40, 0, dtype_);
+  SumsProblem of(2, 1, 8, 3, 40, 0, dtype_);
   std::vector<float> queries = of.q.values();
   for (int64_t row = 0; row < 3; ++row) std::fill_n(queries.begin() + row * 16 + 8, 8, 0.0f);
   of.q = Tensor({3, 2, 8}, DType::fp32, queries);  // head 1 scores 0 everywhere
@@ -167,9 +167,9 @@ TEST_P(ColumnSums, AreNeverNaN) {
 }
 
 TEST_P(ColumnSums, OfNoRowsOrNoKeys) {
-  Problem of(2, 1, 8, 3, 40, 0, dtype_);
+  SumsProblem of(2, 1, 8, 3, 40, 0, dtype_);
   EXPECT_TRUE(of.sums(device_, 4, 0).empty());
-  Problem none(2, 1, 8, 0, 4, 0, dtype_);
+  SumsProblem none(2, 1, 8, 0, 4, 0, dtype_);
   EXPECT_EQ(none.sums(device_, 0, 4), std::vector<float>(4, 0.0f));
 }
 

@@ -116,10 +116,10 @@ TEST(Nvfp4Codes, StandForTheNumbersOfTheStandard) {
 }
 
 TEST_P(Fp4, ProductsWithWholeNumbersAreExact) {
-  const Size sizes[] = {{1, 1, 32},    {1, 33, 64},   {2, 5, 96},     {3, 4, 128},  {4, 70, 160},
-                        {5, 31, 20},   {8, 17, 640},  {17, 40, 33},   {33, 40, 96}, {85, 129, 32},
-                        {70, 33, 992}, {300, 36, 96}, {65, 36, 1024}, {7, 3, 0},    {70, 3, 0}};
-  for (const Size& size : sizes)
+  const Size shapes[] = {{1, 1, 32},    {1, 33, 64},   {2, 5, 96},     {3, 4, 128},  {4, 70, 160},
+                         {5, 31, 20},   {8, 17, 640},  {17, 40, 33},   {33, 40, 96}, {85, 129, 32},
+                         {70, 33, 992}, {300, 36, 96}, {65, 36, 1024}, {7, 3, 0},    {70, 3, 0}};
+  for (const Size& size : shapes)
     for (const int64_t step : {1, 2})
       for (const auto& [gap, with_bias, accumulate] : every_pair_of_options(1)) {
         Tensor x = whole_numbers(size.rows, size.in, gap);

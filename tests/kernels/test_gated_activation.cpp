@@ -10,7 +10,8 @@ class GatedActivation : public testing::TestWithParam<std::string> {
  protected:
   Device device_ = make_device(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Backends, GatedActivation, testing::ValuesIn(every_device()));
+INSTANTIATE_TEST_SUITE_P(Backends, GatedActivation, testing::ValuesIn(every_device()),
+                         name_of_device);
 
 TEST_P(GatedActivation, IsSiluOfTheGateTimesUp) {
   std::vector<float> gates = {0, 1, -1, 20, -20, 90, -90, -105, -1e30f, 1e30f},

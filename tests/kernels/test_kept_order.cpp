@@ -34,7 +34,7 @@ class KeptOrder : public testing::TestWithParam<std::string> {
     return order;
   }
 };
-INSTANTIATE_TEST_SUITE_P(Backends, KeptOrder, testing::ValuesIn(every_device()));
+INSTANTIATE_TEST_SUITE_P(Backends, KeptOrder, testing::ValuesIn(every_device()), name_of_device);
 
 using Places = std::vector<int32_t>;
 

@@ -16,7 +16,7 @@ class MaskTokens : public testing::TestWithParam<std::string> {
   }
   Device device_ = make_device(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Backends, MaskTokens, testing::ValuesIn(every_device()));
+INSTANTIATE_TEST_SUITE_P(Backends, MaskTokens, testing::ValuesIn(every_device()), name_of_device);
 
 TEST_P(MaskTokens, LeavesThoseWithABit) {
   Tensor logits({2, 3}, DType::fp32, {1, 2, 3, 4, 5, 6}, 2);

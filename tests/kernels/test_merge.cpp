@@ -13,7 +13,7 @@ class Merge : public testing::TestWithParam<std::string> {
  protected:
   Device device_ = make_device(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Backends, Merge, testing::ValuesIn(every_device()));
+INSTANTIATE_TEST_SUITE_P(Backends, Merge, testing::ValuesIn(every_device()), name_of_device);
 
 TEST_P(Merge, WeighsPartsByTheirExponentials) {
   // One head of two elements: weights 1 : 3, then a part that is e^100 times as heavy.

@@ -13,7 +13,7 @@ class MergePicked : public testing::TestWithParam<std::string> {
  protected:
   Device device_ = make_device(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Backends, MergePicked, testing::ValuesIn(every_device()));
+INSTANTIATE_TEST_SUITE_P(Backends, MergePicked, testing::ValuesIn(every_device()), name_of_device);
 
 TensorView rows_of(const std::vector<int32_t>& rows) {
   return {rows.data(), DType::int32, {std::ssize(rows)}};

@@ -51,7 +51,7 @@ class CastRows : public testing::TestWithParam<std::string> {
  protected:
   Device device_ = make_device(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Backends, CastRows, testing::ValuesIn(every_device()));
+INSTANTIATE_TEST_SUITE_P(Backends, CastRows, testing::ValuesIn(every_device()), name_of_device);
 
 TEST_P(CastRows, AsCastDoes) {
   for (const int64_t width : {1, 8, 37})

@@ -16,7 +16,7 @@ class Recurrence : public testing::TestWithParam<std::string> {
 
   Device device_ = make_device(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Backends, Recurrence, testing::ValuesIn(every_device()));
+INSTANTIATE_TEST_SUITE_P(Backends, Recurrence, testing::ValuesIn(every_device()), name_of_device);
 
 struct Sizes {
   int64_t rows, key_heads, heads, key_dim, value_dim, states;

@@ -12,7 +12,8 @@ class RecurrenceGates : public testing::TestWithParam<std::string> {
  protected:
   Device device_ = make_device(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Backends, RecurrenceGates, testing::ValuesIn(every_device()));
+INSTANTIATE_TEST_SUITE_P(Backends, RecurrenceGates, testing::ValuesIn(every_device()),
+                         name_of_device);
 
 constexpr float gates_nan = std::numeric_limits<float>::quiet_NaN();
 

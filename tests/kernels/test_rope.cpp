@@ -12,7 +12,7 @@ class Rope : public testing::TestWithParam<std::string> {
  protected:
   Device device_ = make_device(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Backends, Rope, testing::ValuesIn(every_device()));
+INSTANTIATE_TEST_SUITE_P(Backends, Rope, testing::ValuesIn(every_device()), name_of_device);
 
 void rotate(Device& device, Tensor& x, Tensor& cos, Tensor& sin, RopePairs pairs) {
   device.backend->rope({x.view(), cos.view(), sin.view(), pairs, x.view()}, device.stream);

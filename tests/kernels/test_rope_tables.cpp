@@ -31,7 +31,7 @@ class RopeTables : public testing::TestWithParam<std::string> {
  protected:
   Device device_ = make_device(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Backends, RopeTables, testing::ValuesIn(every_device()));
+INSTANTIATE_TEST_SUITE_P(Backends, RopeTables, testing::ValuesIn(every_device()), name_of_device);
 
 TEST_P(RopeTables, HoldCosineAndSineOfPositionTimesFrequency) {
   TablesOf tables({0, 3}, {0, 0}, {1, 0.1f, 0.01f, 0.001f}, 4);

@@ -43,7 +43,8 @@ class RoundedProducts : public testing::TestWithParam<std::string> {
     EXPECT_EQ(beside, std::vector<float>(rows * out, 55.0f));
   }
 };
-INSTANTIATE_TEST_SUITE_P(Backends, RoundedProducts, testing::ValuesIn(every_device()));
+INSTANTIATE_TEST_SUITE_P(Backends, RoundedProducts, testing::ValuesIn(every_device()),
+                         name_of_device);
 
 TEST_P(RoundedProducts, AreThoseOfFp32Rounded) {
   for (const DType type :

@@ -38,7 +38,7 @@ class Route : public testing::TestWithParam<std::string> {
 
   Device device_ = make_device(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Backends, Route, testing::ValuesIn(every_device()));
+INSTANTIATE_TEST_SUITE_P(Backends, Route, testing::ValuesIn(every_device()), name_of_device);
 
 TEST_P(Route, TakesTheLargestLogitsAndTheirSharesOfAllOrOfEachOther) {
   const float ln2 = std::log(2.0f), ln4 = std::log(4.0f);

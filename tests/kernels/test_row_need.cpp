@@ -13,7 +13,7 @@ class RowNeed : public testing::TestWithParam<std::string> {
  protected:
   Device device_ = make_device(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Backends, RowNeed, testing::ValuesIn(every_device()));
+INSTANTIATE_TEST_SUITE_P(Backends, RowNeed, testing::ValuesIn(every_device()), name_of_device);
 
 TensorView need_list(const std::vector<int32_t>& rows) {
   return {rows.data(), DType::int32, {std::ssize(rows)}};

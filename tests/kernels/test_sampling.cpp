@@ -46,7 +46,7 @@ class Sampling : public testing::TestWithParam<std::string> {
 
   Device device_ = make_device(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Backends, Sampling, testing::ValuesIn(every_device()));
+INSTANTIATE_TEST_SUITE_P(Backends, Sampling, testing::ValuesIn(every_device()), name_of_device);
 
 std::vector<float> logs(std::vector<float> probabilities) {
   for (float& p : probabilities) p = std::log(p);

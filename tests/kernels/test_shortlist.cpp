@@ -62,7 +62,7 @@ class Shortlist : public testing::TestWithParam<std::string> {
 
   Device device_ = make_device(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Backends, Shortlist, testing::ValuesIn(every_device()));
+INSTANTIATE_TEST_SUITE_P(Backends, Shortlist, testing::ValuesIn(every_device()), name_of_device);
 
 const std::vector<SamplingRow> plain(1);
 

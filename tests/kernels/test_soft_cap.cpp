@@ -10,7 +10,7 @@ class SoftCap : public testing::TestWithParam<std::string> {
  protected:
   Device device_ = make_device(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Backends, SoftCap, testing::ValuesIn(every_device()));
+INSTANTIATE_TEST_SUITE_P(Backends, SoftCap, testing::ValuesIn(every_device()), name_of_device);
 
 TEST_P(SoftCap, IsATangentOfItsCap) {
   const float nan = std::numeric_limits<float>::quiet_NaN();

@@ -8,7 +8,7 @@ class SquareSums : public testing::TestWithParam<std::string> {
  protected:
   Device device_ = make_device(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Backends, SquareSums, testing::ValuesIn(every_device()));
+INSTANTIATE_TEST_SUITE_P(Backends, SquareSums, testing::ValuesIn(every_device()), name_of_device);
 
 TEST_P(SquareSums, OfEachHeadOfEachRow) {
   Tensor x({2, 2, 2}, DType::fp32, {1, 2, 3, 4, -5, 0, 0.5f, -0.5f});

@@ -23,7 +23,7 @@ class SumsOfRows : public testing::TestWithParam<std::string> {
  protected:
   Device device_ = make_device(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Backends, SumsOfRows, testing::ValuesIn(every_device()));
+INSTANTIATE_TEST_SUITE_P(Backends, SumsOfRows, testing::ValuesIn(every_device()), name_of_device);
 
 TEST_P(SumsOfRows, AreInTheOrderGivenAndLeaveOutNegativeNumbers) {
   // In fp32, 2²⁴ + 1 − 2²⁴ is 0, and 2²⁴ − 2²⁴ + 1 is 1. The reference, which sums wider, has 1.

@@ -14,7 +14,7 @@ class Xielu : public testing::TestWithParam<std::string> {
  protected:
   Device device_ = make_device(GetParam());
 };
-INSTANTIATE_TEST_SUITE_P(Backends, Xielu, testing::ValuesIn(every_device()));
+INSTANTIATE_TEST_SUITE_P(Backends, Xielu, testing::ValuesIn(every_device()), name_of_device);
 
 TEST_P(Xielu, IsASquareAboveZeroAndAnExponentialBelow) {
   const float nan = std::numeric_limits<float>::quiet_NaN();

@@ -26,6 +26,7 @@ RunReport books() {
   report.ranks = {{0, "n0", 90, 5, 5, 1000}, {1, "n1", 80, 1.2, 12.353, 2000}};
   report.links = {{"ring", "rack", 12, 4096}};
   report.cores = 16;
+  report.machine = {.cpu = "a CPU", .isa = "neon_bf16"};
   report.peak = PeakReport{.operands = "fp32",
                            .instructions = "AVX2 VFMADD231PS",
                            .how = "a loop",
@@ -58,6 +59,8 @@ TEST(RunReport, DerivesSpeedsAndShares) {
   const json document = to_json(books());
   EXPECT_EQ(document.at("schema"), "pecia.report/1");
   EXPECT_EQ(document.at("job").at("model").at("path"), "models/qwen3");
+  EXPECT_EQ(document.at("machine").at("isa"), "neon_bf16");
+  EXPECT_TRUE(document.at("machine").at("gpu").is_null());
   EXPECT_EQ(document.at("build").at("version"), build_info().version);
   EXPECT_EQ(document.at("counts").at("done"), 64);
   EXPECT_EQ(document.at("counts").at("output_tokens"), 3800);

@@ -35,11 +35,11 @@ TEST(FirstLine, ShowsDegreesAboveOneAndTheMode) {
     std::vector<comm::RackServerGpu> places;
     for (int rank = 0; rank < resources.dp * resources.degrees().ranks(); ++rank)
       places.push_back({"rack", "server", rank});
-    const RunFacts facts{job, job, config, resources, 1 << 20, places, gpu};
+    const RunFacts facts{job, job, config, resources, 1 << 20, places, gpu, "neon_bf16"};
     return first_line(facts, 1, 10);
   };
   EXPECT_NE(line(resolved({}, 1)).find("on 1 host · single"), std::string::npos);
-  EXPECT_NE(line(resolved({}, 1)).find("1 rank of 1 thread on"), std::string::npos);
+  EXPECT_NE(line(resolved({}, 1)).find("1 rank of 1 thread (neon_bf16) on 1"), std::string::npos);
   EXPECT_NE(line(resolved({"dp=2"}, 2)).find("on 1 host: DP 2 · single"), std::string::npos);
   const std::string grid = line(resolved({"dp=2", "tp=2"}, 12));
   EXPECT_NE(grid.find("on 1 host: DP 2 × CP 3 × TP 2 · prefill ring auto, decode pass_q\n"),

@@ -58,6 +58,8 @@ TEST(ParkingSeconds, AreOfTheMemoryOrOfTheBus) {
   EXPECT_DOUBLE_EQ(parking_s(cluster, 1'000'000'000), 0.4) << "they are read and written";
   cluster.rank.gpu = true;
   EXPECT_DOUBLE_EQ(parking_s(cluster, 1'000'000'000), 0.25);
+  cluster.rank.host_gbs = 50;
+  EXPECT_DOUBLE_EQ(parking_s(cluster, 1'000'000'000), 0.025);
 }
 
 schedule::SimulatedRequest random_request(std::mt19937& random) {

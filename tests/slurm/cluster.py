@@ -63,7 +63,8 @@ class SlurmTest(RunTest):
     """A cluster for all tests of a class, and a folder from which jobs are submitted."""
 
     state: Path
-    gpus = 0  # of each node
+    cpus = 4  # of each node, as Slurm counts them
+    gpus = 0
 
     @classmethod
     def setUpClass(cls) -> None:
@@ -71,7 +72,8 @@ class SlurmTest(RunTest):
         cls.addClassCleanup(shutil.rmtree, cls.state, ignore_errors=True)
         os.environ["SLURM_CONF"] = str(cls.state / "slurm.conf")
         cls.addClassCleanup(cls.sandbox, "stop")
-        options = ("--port", free_ports(len(NODES) + 1), "--gpus", cls.gpus, "--owner", os.getpid())
+        options = ("--port", free_ports(len(NODES) + 1), "--cpus", cls.cpus, "--gpus", cls.gpus)
+        options = (*options, "--owner", os.getpid())
         cls.sandbox("start", *options)
 
     @classmethod

@@ -29,7 +29,7 @@ bool is_switched_on(const char* name, const char* what, bool otherwise) {
 }
 
 GraphStream::GraphStream() {
-  if (!is_switched_on(variable, "graphs")) counts_.why_not = std::string(variable) + "=0";
+  if (!is_switched_on(variable, "graphs")) counts_.why_not = fmt::format("{}=0", variable);
 }
 
 void GraphStream::begin_step() {

@@ -59,7 +59,8 @@ Json json_of(const MachineReport& machine) {
   return {{"cpu", machine.cpu},
           {"cores_of_a_rank", machine.cores_of_a_rank},
           {"memory_bytes_of_a_host", machine.memory_bytes_of_a_host},
-          {"gpu", or_null(machine.gpu)}};
+          {"gpu", or_null(machine.gpu)},
+          {"isa", or_null(machine.isa)}};
 }
 
 Json json_of(const GridReport& grid) {

@@ -167,7 +167,8 @@ struct WindowReport {
 struct MachineReport {
   std::string cpu;
   int64_t cores_of_a_rank = 0, memory_bytes_of_a_host = 0;
-  std::string gpu;  ///< "": the run computes on the cores
+  std::string gpu = {};  ///< "": the run computes on the cores
+  std::string isa = {};  ///< by which the cores compute (core/isa.hpp); "": it computes on a GPU
 };
 
 struct GridReport {

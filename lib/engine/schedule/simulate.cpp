@@ -100,10 +100,10 @@ class Play {
       replicas_.emplace_back(limits);
       replicas_.back().stage_free_s.resize(stage_work_.size());
     }
-    constexpr double never = std::numeric_limits<double>::quiet_NaN();
+    constexpr double unknown = std::numeric_limits<double>::quiet_NaN();
     result_.prompts.resize(ring_size_), result_.answers.resize(ring_size_);
-    result_.ttft_s.assign(requests.size(), never);
-    result_.latency_s.assign(requests.size(), never);
+    result_.ttft_s.assign(requests.size(), unknown);
+    result_.latency_s.assign(requests.size(), unknown);
     result_.longest_gap_s.resize(requests.size());
     for (size_t i = 0; i < requests.size(); ++i) {
       request_of_row_[std::ssize(turns_) + (requests[i].is_joined() ? 1 : 0)] = i;

@@ -24,7 +24,7 @@ namespace fs = std::filesystem;
 constexpr const char* single_name = "model.safetensors";
 constexpr const char* index_name = "model.safetensors.index.json";
 
-std::string_view text_of_file(const MappedFile& file) {
+std::string_view text_in(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
@@ -37,7 +37,7 @@ bool is_file_name(const std::string& name) {
 /// Tensor name → shard name, from the index file.
 std::map<std::string, std::string> read_index(const fs::path& path) {
   const MappedFile file(path);
-  const nlohmann::json index = parse_strict_json(path, text_of_file(file));
+  const nlohmann::json index = parse_strict_json(path, text_in(file));
   const auto map = index.is_object() ? index.find("weight_map") : index.end();
   if (map == index.end() || !map->is_object())
     fail<InputError>("{} has no object 'weight_map'; download the checkpoint again", path.string());

@@ -56,25 +56,25 @@ Holder this_process() {
 }
 
 std::string to_text(const Holder& holder) {
-  const nlohmann::ordered_json json = {{"host", holder.host},
-                                       {"pid", holder.pid},
-                                       {"started", holder.started},
-                                       {"command", holder.command},
-                                       {"process_start", holder.process_start}};
-  return json_text(json, 2) + "\n";
+  const nlohmann::ordered_json fields = {{"host", holder.host},
+                                         {"pid", holder.pid},
+                                         {"started", holder.started},
+                                         {"command", holder.command},
+                                         {"process_start", holder.process_start}};
+  return json_text(fields, 2) + "\n";
 }
 
 /// The holder named in the lock file. Its host is empty when the file cannot be read (it is being
 /// written, or cut off).
 Holder holder_of(const std::filesystem::path& path) {
-  const auto json = try_json<nlohmann::json>(text_of_file(path).value_or(""));
+  const auto fields = try_json<nlohmann::json>(text_of_file(path).value_or(""));
   Holder holder;
   try {
-    json.at("host").get_to(holder.host);
-    json.at("pid").get_to(holder.pid);
-    json.at("started").get_to(holder.started);
-    json.at("command").get_to(holder.command);
-    json.at("process_start").get_to(holder.process_start);
+    fields.at("host").get_to(holder.host);
+    fields.at("pid").get_to(holder.pid);
+    fields.at("started").get_to(holder.started);
+    fields.at("command").get_to(holder.command);
+    fields.at("process_start").get_to(holder.process_start);
   } catch (const nlohmann::json::exception&) {
     return {};
   }

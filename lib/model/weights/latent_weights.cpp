@@ -45,9 +45,9 @@ void read_latent_up(const ModelConfig& config, WeightLoader& loader, int64_t lay
               .weight;
 
   const int64_t bytes = size_of(all.dtype());
-  const auto make = [&](int64_t rows, int64_t columns) {
-    device::Buffer& buffer = memory.emplace_back(rows * columns * bytes);
-    return TensorView(buffer.data(), all.dtype(), {rows, columns});
+  const auto make = [&](int64_t height, int64_t width) {
+    device::Buffer& buffer = memory.emplace_back(height * width * bytes);
+    return TensorView(buffer.data(), all.dtype(), {height, width});
   };
   const TensorView keys = make(heads * latent.kv_rank, latent.nope_dim);
   const TensorView values = make(heads * latent.value_dim, latent.kv_rank);

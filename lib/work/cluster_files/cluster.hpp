@@ -33,6 +33,9 @@ struct RankPeaks {
   /// 1e9 B/s of memory that a rank writes for the first time, while all ranks do; 0: no time is
   /// counted for it.
   double first_touch_gbs = 0;
+  /// 1e9 B/s between a GPU and its host's memory, in each direction; absent: as between servers, since
+  /// the bus to the host leads to the network, too.
+  std::optional<double> host_gbs = {};
   /// Collectives and ops follow each other, as on one stream: no op hides a sum, a gather or an
   /// all-to-all. Messages of rings move beside ops all the same.
   bool in_order = false;
@@ -130,7 +133,7 @@ struct Cluster {
 };
 
 /// Reads a cluster file (YAML). Each key is required, so that no figure is hidden, but for the
-/// optional ones: rank.alone and alone_flops (1), rank.program_gib and first_touch_gbs (0),
+/// optional ones: rank.alone and alone_flops (1), rank.program_gib and first_touch_gbs (0), rank.host_gbs (as links.rack),
 /// efficiency.stream (as copy), efficiency.pieces (1), efficiency.weights (none),
 /// efficiency.recurrence and recurrence_chunks (as attention), efficiency.one_peer (as collective),
 /// adapters (1) and exchange_us (as overhead's) of a link, rank.in_order (false), overhead.exchange_us,

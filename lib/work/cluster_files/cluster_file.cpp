@@ -191,6 +191,12 @@ RankPeaks rank_of(Section section) {
     rank.first_touch_gbs = number(*touch, section.name("first_touch_gbs"),
                                   "a number of 1e9 B/s, or 0 where it takes no time",
                                   [](double gbs) { return gbs >= 0; });
+  if (const YamlNode* host = section.find("host_gbs")) {
+    if (!rank.gpu)
+      fail<InputError>("{}: {} is of GPUs, and the ranks are CPUs", host->where,
+                       section.name("host_gbs"));
+    rank.host_gbs = rate(*host, section.name("host_gbs"));
+  }
   if (const YamlNode* in_order = section.find("in_order"))
     rank.in_order = flag(*in_order, section.name("in_order"));
   Section flops = section.in("flops", {"fp32", "bf16", "fp8"});
@@ -286,9 +292,9 @@ Cluster parse_cluster(const std::string& file_text, const std::string& name) {
   Cluster cluster;
   cluster.ranks_per_server = file.get("ranks_per_server", count);
   cluster.servers_per_rack = file.get("servers_per_rack", count);
-  cluster.rank =
-      rank_of(file.in("rank", {"name", "backend", "flops", "memory_gbs", "memory_gib", "alone",
-                               "alone_flops", "program_gib", "first_touch_gbs", "in_order"}));
+  cluster.rank = rank_of(
+      file.in("rank", {"name", "backend", "flops", "memory_gbs", "memory_gib", "alone",
+                       "alone_flops", "program_gib", "first_touch_gbs", "host_gbs", "in_order"}));
 
   Section links = file.in("links", {comm::link_level_names.begin(), comm::link_level_names.end()});
   for (int level = 0; level < comm::num_link_levels; ++level) {
@@ -373,11 +379,12 @@ std::string to_yaml(const Cluster& cluster) {
   std::string yaml = fmt::format(
       "ranks_per_server: {}\nservers_per_rack: {}\n"
       "rank: {{name: {}, backend: {}, flops: {{{}}}, memory_gbs: {}, memory_gib: {}, alone: {},"
-      " alone_flops: {}, program_gib: {}, first_touch_gbs: {}{}}}\n"
+      " alone_flops: {}, program_gib: {}, first_touch_gbs: {}{}{}}}\n"
       "links:  # gbs: 1e9 B/s per rank and direction, or per server or rack where it is shared\n",
       cluster.ranks_per_server, cluster.servers_per_rack, quoted(rank.name),
       rank.gpu ? "cuda" : "cpu", fmt::join(flops, ", "), rank.memory_gbs, rank.memory_gib,
       rank.alone, rank.alone_flops, rank.program_gib, rank.first_touch_gbs,
+      rank.host_gbs ? fmt::format(", host_gbs: {}", *rank.host_gbs) : "",
       rank.in_order ? ", in_order: true" : "");
   for (int level = 0; level < comm::num_link_levels; ++level) {
     const Link& link = cluster.links[level];

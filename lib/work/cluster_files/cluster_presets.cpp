@@ -162,12 +162,12 @@ overhead: {op_us: 3, step_us: 100, recurrent_row_us: 0.2, recurrent_chunk_us: 2}
     Preset{
         "gh200",
         R"(# 4 × GH200-96GB: the GPUs by NVIDIA's data sheet, the node as JUPITER's (jsc, "JUPITER Hardware Overview")
-# Each two GPUs have 150 GB/s of NVLink in each direction, each GPU an adapter of 200 Gb/s. The chip is that of the H200,
-# whose shares were measured (apps/results/h100.md).
+# Each two GPUs have 150 GB/s of NVLink in each direction, each GPU an adapter of 200 Gb/s, and NVLink-C2C to the LPDDR5X
+# of its host. The chip is that of the H200, whose shares were measured (apps/results/h100.md).
 ranks_per_server: 4
 servers_per_rack: 48
 rank:
-  {name: GH200-96GB, backend: cuda, flops: {fp32: 6.7e13, bf16: 9.89e14, fp8: 1.75e15}, memory_gbs: 4000, memory_gib: 89.4}
+  {name: GH200-96GB, backend: cuda, flops: {fp32: 6.7e13, bf16: 9.89e14, fp8: 1.75e15}, memory_gbs: 4000, memory_gib: 89.4, host_gbs: 450}
 links:
   server: {gbs: 150, us: 3, shared: false}
   rack: {gbs: 25, us: 8, shared: false}

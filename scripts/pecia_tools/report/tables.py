@@ -348,7 +348,8 @@ def _processor_text(machine: dict[str, Any]) -> Optional[str]:
         return None
     cores = _if_known(machine.get("cores_of_a_rank"), ", {} cores per rank") or ""
     memory = _if_known(machine.get("memory_bytes_of_a_host"), ", {} per host", size) or ""
-    return machine["cpu"] + cores + memory
+    instructions = _if_known(machine.get("isa"), " by {}") or ""
+    return machine["cpu"] + instructions + cores + memory
 
 
 def device_time_text(figures: dict[str, Any]) -> str:
