@@ -26,13 +26,20 @@ constexpr int64_t least_tiled_rows = 16;
 // TFLOP/s), by arithmetic: not measured.
 constexpr int64_t least_widened_rows = 128;
 
-// Tiles of 8 columns of a block of few rows, and blocks on a multiprocessor: the fastest on an H100 of
-// those that fit, for bf16 and mxfp4. The other codes are not measured.
+// Tiles of 8 columns of a block of few rows: the fastest on an H100 for bf16 and mxfp4.
 constexpr int gate_tiles = 1, down_tiles = 2;
+// Stretches that a warp reads ahead, and blocks on a multiprocessor: the most that registers allow
+// without spills. By arithmetic (kernels/cuda.md): not measured.
 template <typename Codes>
-constexpr int blocks_of = many_warps_fit<Codes> ? 4
-                          : Codes::has_least    ? 2
-                                                : 3;
+constexpr int ahead_of = many_warps_fit<Codes> ? 1 : 2;
+template <typename Codes>
+constexpr int gate_blocks = many_warps_fit<Codes> ? 8
+                            : Codes::has_least    ? 4
+                                                  : 5;
+template <typename Codes, bool Aligned>
+constexpr int down_blocks = many_warps_fit<Codes> ? (Aligned ? 8 : 7)
+                            : Codes::has_least    ? 4
+                                                  : 6;
 
 /// Calls body(Codes{}).
 template <typename Body>
@@ -210,34 +217,38 @@ class GroupedExperts {
   }
 
   void multiply_few(const Rows& rows) const {
-    const Pairs pairs = group(rows, coded_rows);
+    const bool one_row = rows.x.rows() == 1;
+    const Pairs pairs =
+        one_row ? Pairs{k_, k_, nullptr, nullptr, nullptr} : group(rows, coded_rows);
+    const FewGroups groups = {pairs.groups, pairs.order, rows.chosen, args_.first_expert, count_};
     const TensorView activated = room_for_activated(pairs);
     const TensorView products = room_for_products(pairs, DType::fp32);
     const auto grid = [&](int64_t width, int64_t tiles) {
       return Grid{.x = (width + 8 * tiles - 1) / (8 * tiles),
                   .y = pairs.num_groups,
-                  .threads = coded_threads};
+                  .threads = expert_threads};
     };
     const bool one_scale =
         has_one_scale(args_, &Expert::gate_scales) && has_one_scale(args_, &Expert::up_scales);
     with_rows(first_.gate.dtype(), one_scale, tables_.aligned_gates, [&](auto codes, auto aligned) {
       using Codes = decltype(codes);
-      launch_early(
-          stream_, grid(ffn_, gate_tiles),
-          expert_gate_kernel<Codes, decltype(aligned)::value, gate_tiles, blocks_of<Codes>>,
-          matrix<const Bf16>(rows.x), k_, tables_.gates, pairs.groups, pairs.order, of_inputs(rows),
-          args_.activation, matrix<Bf16>(activated));
+      launch_early(stream_, grid(ffn_, gate_tiles),
+                   expert_gate_kernel<Codes, decltype(aligned)::value, gate_tiles, ahead_of<Codes>,
+                                      gate_blocks<Codes>>,
+                   matrix<const Bf16>(rows.x), k_, tables_.gates, groups, of_inputs(rows),
+                   args_.activation, matrix<Bf16>(activated));
     });
     const bool down_one_scale = has_one_scale(args_, &Expert::down_scales);
-    with_rows(
-        first_.down.dtype(), down_one_scale, tables_.aligned_downs, [&](auto codes, auto aligned) {
-          using Codes = decltype(codes);
-          launch_early(
-              stream_, grid(hidden_, down_tiles),
-              expert_down_kernel<Codes, decltype(aligned)::value, down_tiles, blocks_of<Codes>>,
-              matrix<const Bf16>(activated), tables_.downs, pairs.groups, pairs.order,
-              matrix<float>(products));
-        });
+    with_rows(first_.down.dtype(), down_one_scale, tables_.aligned_downs,
+              [&](auto codes, auto aligned) {
+                using Codes = decltype(codes);
+                constexpr bool is_aligned = decltype(aligned)::value;
+                launch_early(stream_, grid(hidden_, down_tiles),
+                             expert_down_kernel<Codes, is_aligned, down_tiles, ahead_of<Codes>,
+                                                down_blocks<Codes, is_aligned>>,
+                             matrix<const Bf16>(activated), tables_.downs, groups,
+                             matrix<float>(products));
+              });
     sum<float>(rows, products, nullptr);
   }
 
