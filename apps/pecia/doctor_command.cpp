@@ -19,13 +19,16 @@
 #include "lib/base/core/isa.hpp"
 #include "lib/base/core/json.hpp"
 #include "lib/base/device/cuda_device.hpp"
+#include "lib/base/device/graph_stream.hpp"
 #include "lib/files/grammar/grammars.hpp"
 #include "lib/files/hdf5/hdf5.hpp"
 #include "lib/ranks/cluster/topology.hpp"
 #include "lib/ranks/comm/nccl.hpp"
+#include "lib/ranks/comm/one_shot_trial.hpp"
 #include "lib/ranks/comm/transports.hpp"
 #include "lib/settle/measure/deviations.hpp"
 #include "lib/settle/measure/product_choice.hpp"
+#include "lib/work/resources/compute_place.hpp"
 
 namespace pecia::app {
 namespace {
@@ -137,6 +140,28 @@ std::vector<std::vector<std::string>> uuids_by_rank(comm::Communicator& world,
   return all;
 }
 
+/// Tries sums through peer memory where each rank of the host has a GPU of its own. Collective.
+OneShotFacts one_shot_facts(comm::Communicator& world, const GpuFacts& gpus,
+                            const std::vector<std::vector<std::string>>& uuids) {
+  OneShotFacts facts{.gpus = gpus,
+                     .asked_for = device::is_switched_on(comm::one_shot_switch,
+                                                         "sums through peer memory", false)};
+  const auto host = world.split_by_host();
+  std::set<std::string> taken;
+  for (int rank = 0; rank < host->size(); ++rank) {
+    const auto visible = static_cast<int>(uuids[rank].size());
+    if (visible > 0) taken.insert(uuids[rank][resources::gpu_of_rank(rank, visible)]);
+  }
+  if (static_cast<int>(taken.size()) < host->size()) return facts;
+  const auto group = host->split(host->rank() / comm::most_one_shot_ranks, host->rank());
+  if (group->size() < 2) return facts;
+  const auto gpu = device::make_cuda_device(
+      resources::gpu_of_rank(host->rank(), static_cast<int>(gpus.gpus.size())));
+  facts.ranks = group->size();
+  facts.why_not = comm::try_one_shot(*group, *gpu);
+  return facts;
+}
+
 NcclFacts nccl_facts(const GpuFacts& gpus, size_t servers) {
   const auto direct = [](const GpuFacts::Gpu& gpu) { return gpu.gpu_direct; };
   return {
@@ -200,6 +225,7 @@ std::vector<Finding> examine(const DoctorOptions& options, Context& context) {
       judge_driver(gpus),
       judge_instances(uuids, cluster::variable("CUDA_VISIBLE_DEVICES")),
       judge_peers(gpus, cluster::variable("NCCL_P2P_DISABLE")),
+      judge_one_shot(one_shot_facts(context.world, gpus, uuids)),
       judge_nccl_network(nccl_facts(gpus, hosts)),
       judge_launch(launch, context.world.size()),
       judge_slurm(launch, static_cast<double>(std::time(nullptr))),

@@ -60,6 +60,15 @@ struct GpuFacts {
   std::vector<std::pair<int, int>> apart = {};  ///< GPUs without access to another's memory
 };
 
+/// What sums of TP in one shot, through peer memory, need.
+struct OneShotFacts {
+  GpuFacts gpus;
+  bool asked_for = false;  ///< PECIA_CUDA_ONE_SHOT is 1
+  int ranks = 1;           ///< that have tried them together
+  /// Why sums between ranks of this host do not work; "": they are right. Absent: not tried.
+  std::optional<std::string> why_not = {};
+};
+
 /// What NCCL will connect servers by.
 struct NcclFacts {
   bool used = false;  ///< the ranks have GPUs
@@ -87,6 +96,8 @@ Finding judge_instances(const std::vector<std::vector<std::string>>& uuids_by_ra
                         const std::optional<std::string>& visible);
 /// `disabled` is NCCL_P2P_DISABLE.
 Finding judge_peers(const GpuFacts& facts, const std::optional<std::string>& disabled);
+/// Judges whether sums through peer memory can be had here.
+Finding judge_one_shot(const OneShotFacts& facts);
 Finding judge_nccl_network(const NcclFacts& facts);
 Finding judge_binding(const cluster::CpuFacts& cpu, const HostRanks& host);
 Finding judge_thread_level(const std::string& provided);

@@ -8,6 +8,7 @@
 #include <map>
 
 #include "apps/pecia/findings.hpp"
+#include "lib/ranks/comm/one_shot.hpp"
 
 namespace pecia::app {
 namespace {
@@ -141,6 +142,33 @@ Finding judge_peers(const GpuFacts& facts, const std::optional<std::string>& dis
       topic, "no direct access: " + pairs,
       "these pairs exchange through the host's memory: give tensor parallelism GPUs that "
       "nvidia-smi topo -m joins by NV# or PIX; in a virtual machine ask for peer access");
+}
+
+Finding judge_one_shot(const OneShotFacts& facts) {
+  constexpr const char* topic = "one-shot sums";
+  const auto& gpus = facts.gpus.gpus;
+  const auto cannot = [&](const std::string& why) {
+    if (!facts.asked_for) return ok(topic, "sums of steps are NCCL's: " + why);
+    return warning(topic, why,
+                   fmt::format("sums of steps are NCCL's: unset {}", comm::one_shot_switch));
+  };
+  if (gpus.empty() && !facts.asked_for) return ok(topic, "not used");
+  if (gpus.empty()) return cannot("this rank sees no GPU");
+  if (facts.why_not && facts.why_not->empty())
+    return ok(topic, fmt::format("{} ranks add through peer memory here; {}", facts.ranks,
+                                 facts.asked_for ? "steps of TP do so"
+                                                 : fmt::format("{}=1 lets steps of TP do so",
+                                                               comm::one_shot_switch)));
+  if (facts.why_not)
+    return cannot(
+        fmt::format("{} ranks do not add through peer memory: {}", facts.ranks, *facts.why_not));
+  const auto is_instance = [](const auto& gpu) { return gpu.uuid.starts_with("MIG-"); };
+  if (std::ranges::any_of(gpus, is_instance))
+    return cannot("instances of GPUs (MIG) do not reach another's memory");
+  if (gpus.size() > 1 && !facts.gpus.apart.empty())
+    return cannot(fmt::format("GPU {} does not reach the memory of GPU {}",
+                              facts.gpus.apart.front().first, facts.gpus.apart.front().second));
+  return ok(topic, "not tried: start a rank for each GPU, on two GPUs or more");
 }
 
 Finding judge_nccl_network(const NcclFacts& facts) {

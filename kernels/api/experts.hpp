@@ -35,11 +35,11 @@ enum class Weighed : uint8_t {
 /// up · x then, in fp32; where a library multiplies rows of bf16, they multiply x, rounded again.
 ///
 /// The sum is over the experts that are here: some neighbours of all experts. The others belong to
-/// other ranks and add nothing. The three products of an expert are those of LinearArgs, but x is
-/// never rounded to fp8: scales [out] mean what scales [out, 1] do. The activation may be rounded to
-/// the type that `down` takes. A row's terms are added in the order of the experts' numbers, in
-/// fp32. Backends multiply all rows of an expert together. So the matrices of experts that no row
-/// chose are not touched. Zero rows do nothing.
+/// other ranks and add nothing. The products of an expert are those of LinearArgs; whether fp8 with
+/// scales [out] rounds x and the activation to fp8 is up to the backend. The activation may be rounded
+/// to `down`'s type. A row's terms are added in the order of the experts' numbers, in fp32. Backends
+/// multiply all rows of an expert together. So the matrices of experts that no row chose are not
+/// touched. Zero rows do nothing.
 struct ExpertsArgs {
   TensorView x;                     ///< [rows, hidden] fp32, or as LinearArgs::x
   TensorView chosen;                ///< [rows, k] int32, dense; the experts of a row differ

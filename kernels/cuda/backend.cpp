@@ -5,16 +5,18 @@
 #include "kernels/api/validate.hpp"
 #include "kernels/cuda/attention/attention_wgmma_check.hpp"
 #include "kernels/cuda/cuda.hpp"
+#include "kernels/cuda/experts/fp8_experts_check.hpp"
 
 namespace pecia::kernels::cuda {
 namespace {
 
 class CudaBackend : public Backend {
  public:
-  CudaBackend(device::Device& device, Libraries libraries)
+  CudaBackend(device::Device& device, Libraries libraries, bool checks_fp8_experts)
       : context_(device, std::move(libraries)) {
     if (context_.wgmma.attend != nullptr && context_.wgmma.is_checked_at_start)
       check_wgmma_attention(context_);
+    if (checks_fp8_experts) check_fp8_experts(context_);
   }
 
   std::string_view name() const override { return "cuda"; }
@@ -31,8 +33,10 @@ class CudaBackend : public Backend {
   }
 
   std::string expert_library() const override {
-    return context_.grouped_matmul ? context_.grouped_matmul->name()
-                                   : "none: " + context_.why_no_grouped_matmul;
+    if (!context_.grouped_matmul) return "none: " + context_.why_no_grouped_matmul;
+    const std::string& why_no_fp8 = context_.why_no_grouped_fp8;
+    return context_.grouped_matmul->name() +
+           (why_no_fp8.empty() ? "; fp8 by fp8" : "; fp8 widened: " + why_no_fp8);
   }
 
   bool rounds_products() const override { return true; }
@@ -185,7 +189,10 @@ class CudaBackend : public Backend {
 }  // namespace
 
 std::unique_ptr<Backend> make_backend(device::Device& device, Libraries libraries) {
-  return std::make_unique<CudaBackend>(device, std::move(libraries));
+  const FoundGroupedMatmul& grouped = libraries.grouped_matmul;
+  const bool checks_fp8_experts =
+      grouped.matmul && grouped.why_no_fp8.empty() && grouped.is_checked_at_start;
+  return std::make_unique<CudaBackend>(device, std::move(libraries), checks_fp8_experts);
 }
 
 }  // namespace pecia::kernels::cuda

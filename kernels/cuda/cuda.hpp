@@ -41,6 +41,7 @@ struct Context {
         why_no_sdpa(std::move(libraries.sdpa.why_not)),
         grouped_matmul(std::move(libraries.grouped_matmul.matmul)),
         why_no_grouped_matmul(std::move(libraries.grouped_matmul.why_not)),
+        why_no_grouped_fp8(std::move(libraries.grouped_matmul.why_no_fp8)),
         widened_expert_bytes(libraries.widened_expert_bytes),
         wgmma(std::move(libraries.wgmma)) {}
 
@@ -54,6 +55,7 @@ struct Context {
   std::string why_no_sdpa;
   std::unique_ptr<GroupedMatmul> grouped_matmul;  ///< may be null: then our own kernels do it
   std::string why_no_grouped_matmul;
+  std::string why_no_grouped_fp8;  ///< empty: it multiplies fp8 by fp8, if there is one
   int64_t widened_expert_bytes;
   FoundWgmmaAttention wgmma;
   device::Buffer operand{device, device::Memory::device};      ///< x of a product, in its type
@@ -66,11 +68,13 @@ struct Context {
   device::Buffer widened{device, device::Memory::device};        ///< rows of codes as bf16
   device::Buffer expert_pairs{device, device::Memory::device};   ///< pairs of rows and experts
   device::Buffer activated{device, device::Memory::device};      ///< activations of experts in bf16
-  device::Buffer group_arrays{device, device::Memory::device};   ///< GroupArrays
-  device::Buffer bias{device, device::Memory::device};           ///< bias of a product, in fp32
-  device::Buffer partials{device, device::Memory::device};       ///< partials of attention
-  device::Buffer arrivals{device, device::Memory::device};       ///< counters of attention's blocks
-  int64_t zeroed_arrivals = 0;                               ///< bytes of them that are counters
+  device::Buffer activated_codes{device, device::Memory::device};  ///< the same in fp8
+  device::Buffer pair_scales{device, device::Memory::device};   ///< scales of rows of pairs in fp8
+  device::Buffer group_arrays{device, device::Memory::device};  ///< GroupArrays
+  device::Buffer bias{device, device::Memory::device};          ///< bias of a product, in fp32
+  device::Buffer partials{device, device::Memory::device};      ///< partials of attention
+  device::Buffer arrivals{device, device::Memory::device};      ///< counters of attention's blocks
+  int64_t zeroed_arrivals = 0;                                  ///< bytes of them that are counters
   device::Buffer rounded_q{device, device::Memory::device};  ///< for the library, like the next two
   device::Buffer part_out{device, device::Memory::device};
   device::Buffer part_lse{device, device::Memory::device};

@@ -226,6 +226,10 @@ expect 0 'job 7, nodes: .* left' - env SLURM_JOB_ID=7 SLURM_JOB_END_TIME=$(($(da
 expect 0 '→ .*absent: cannot be read' - env PECIA_TOPOLOGY_FILE="$folder/absent" "$pecia" doctor
 expect 0 'at most files: 1.0 GiB' - bash -c "ulimit -f 1048576; exec $pecia doctor"
 expect 0 '"topic": "binding"' - "$pecia" doctor --json
+if "$pecia" doctor | grep -q ' options  *.*CUDA off'; then
+  expect 0 '^ok    one-shot sums  not used' - "$pecia" doctor
+  expect 0 '→ .*unset PECIA_CUDA_ONE_SHOT' - env PECIA_CUDA_ONE_SHOT=1 "$pecia" doctor
+fi
 mkdir "$folder/with-gpus"
 printf '#!/bin/sh\ncase $1 in -L) echo "GPU 0: NVIDIA H100 (UUID: GPU-1)" ;; *) echo 580.65.06 ;; esac\n' \
   >"$folder/with-gpus/nvidia-smi"

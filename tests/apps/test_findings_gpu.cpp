@@ -67,6 +67,38 @@ TEST(JudgePeers, WarnsWherePairsHaveNoAccess) {
   expect_gpu_finding(judge_peers(facts, {}), false, "0 → 2, 2 → 0");
 }
 
+TEST(JudgeOneShot, SaysWhetherRanksAddThroughPeerMemory) {
+  OneShotFacts facts{.gpus = {true, {h200, h200, h200}, ""}};
+  const auto judged = [&](const auto& change) {
+    OneShotFacts changed = facts;
+    change(changed);
+    return judge_one_shot(changed);
+  };
+  expect_gpu_finding(judge_one_shot(facts), true, "not tried: start a rank for each GPU");
+  expect_gpu_finding(judged([](auto& f) { f.ranks = 3, f.why_not = ""; }), true,
+                     "3 ranks add through peer memory here; PECIA_CUDA_ONE_SHOT=1 lets");
+  expect_gpu_finding(judged([](auto& f) { f.why_not = "", f.asked_for = true; }), true,
+                     "steps of TP do so");
+}
+
+TEST(JudgeOneShot, SaysWhyRanksDoNot) {
+  OneShotFacts facts{.gpus = {true, {h200, h200, h200}, ""}};
+  const auto expect = [&](const auto& change, const std::string& words) {
+    OneShotFacts changed = facts;
+    change(changed);
+    expect_gpu_finding(judge_one_shot(changed), true, "sums of steps are NCCL's: " + words);
+    changed.asked_for = true;
+    expect_gpu_finding(judge_one_shot(changed), false, words);
+    expect_gpu_finding(judge_one_shot(changed), false, "unset PECIA_CUDA_ONE_SHOT");
+  };
+  expect_gpu_finding(judge_one_shot({}), true, "not used");
+  expect_gpu_finding(judge_one_shot({.asked_for = true}), false, "this rank sees no GPU");
+  expect([](auto& f) { f.ranks = 2, f.why_not = "rank 1: invalid argument"; },
+         "2 ranks do not add through peer memory: rank 1: invalid argument");
+  expect([](auto& f) { f.gpus.gpus = {h200}, f.gpus.gpus[0].uuid = "MIG-1"; }, "instances");
+  expect([](auto& f) { f.gpus.apart = {{0, 2}, {2, 0}}; }, "GPU 0 does not reach");
+}
+
 TEST(JudgeNcclNetwork, SaysWhatServersAreConnectedBy) {
   NcclFacts facts{.used = true,
                   .servers = 2,

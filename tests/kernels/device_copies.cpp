@@ -111,6 +111,7 @@ class BackendOnCopies : public Backend {
   DType query_type(DType keys, int64_t head_dim) const override {
     return backend_->query_type(keys, head_dim);
   }
+  std::string expert_library() const override { return backend_->expert_library(); }
   bool rounds_products() const override { return backend_->rounds_products(); }
   bool gains_by_fewer_ops() const override { return backend_->gains_by_fewer_ops(); }
 

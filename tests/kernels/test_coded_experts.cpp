@@ -108,6 +108,8 @@ TEST_P(CodedExperts, AgreeWithTheReference) {
                              Shape{45, 96, 160, 4, 2}, Shape{20, 40, 33, 6, 1},
                              // more than a tile of rows and of columns on GPUs, with a rest of both
                              Shape{210, 296, 136, 4, 2}, Shape{60, 72, 200, 4, 1},
+                             // more of the depth than the warps of a block read ahead
+                             Shape{2, 1640, 40, 3, 1}, Shape{2, 40, 1640, 3, 1},
                              // rows for which codes are widened
                              Shape{400, 96, 64, 3, 1}})
     for (const DType down : {dtype_, DType::bf16, DType::int8}) {
@@ -120,7 +122,18 @@ TEST_P(CodedExperts, AgreeWithTheReference) {
     }
 }
 
-/// Those of model.dtype: fp8. x is not rounded to fp8, with any number of rows.
+/// The root mean square of what differs, as a share of that of `exact`.
+double relative_difference(const std::vector<float>& found, const std::vector<float>& exact) {
+  double differences = 0, squares = 0;
+  for (size_t i = 0; i < exact.size(); ++i) {
+    const double difference = double{found.at(i)} - exact[i];
+    differences += difference * difference;
+    squares += double{exact[i]} * exact[i];
+  }
+  return std::sqrt(differences / squares);
+}
+
+/// Those of model.dtype: fp8. x is rounded to fp8 by a library alone, for many rows of an expert.
 TEST_P(CodedExperts, OfFp8WithAScaleForEachRowAgreeWithTheReference) {
   if (dtype_ != DType::fp8 || refused()) return;
   if (std::get<0>(GetParam()) == "reference") GTEST_SKIP() << "the oracle itself";
@@ -129,9 +142,15 @@ TEST_P(CodedExperts, OfFp8WithAScaleForEachRowAgreeWithTheReference) {
     for (const DType down : {DType::fp8, DType::bf16}) {
       constexpr int64_t hidden = 96, ffn = 64, count = 3;
       CodedLayer layer(rows, hidden, ffn, count, 1, dtype_, down, CodedLayer::Fp8Scales::rows);
-      EXPECT_TRUE(all_close(layer.run(device_, rows, 0, count), layer.run(oracle, rows, 0, count),
-                            tolerance(hidden, ffn, 1), of_its_size))
-          << rows << " rows";
+      const auto found = layer.run(device_, rows, 0, count),
+                 exact = layer.run(oracle, rows, 0, count);
+      const bool rounds_x = down == DType::fp8 && rows / count >= 16 &&
+                            device_.backend->expert_library().ends_with("fp8 by fp8");
+      if (rounds_x)  // x and activations, each by 2.6 % on average (root mean square)
+        EXPECT_LT(relative_difference(found, exact), 0.08) << rows << " rows";
+      else
+        EXPECT_TRUE(all_close(found, exact, tolerance(hidden, ffn, 1), of_its_size))
+            << rows << " rows";
     }
 }
 

@@ -20,7 +20,8 @@ class Matrices {
   TensorView scales_of(int64_t expert) const {
     if (!is_code(weights_.view.dtype())) return {};
     const TensorView own = scales_.view.slice_rows(expert * out_, out_);
-    return weights_.view.dtype() == DType::int8 ? own.reshape({out_}) : own;
+    const DType type = weights_.view.dtype();  // fp8 is of model.dtype: fp8
+    return type == DType::int8 || type == DType::fp8 ? own.reshape({out_}) : own;
   }
 
  private:

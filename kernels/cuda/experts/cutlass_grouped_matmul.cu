@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: Apache-2.0
 /// The only file that includes CUTLASS (3.x, "CUTLASS 3.0 GEMM API"; example 57,
-/// 57_hopper_grouped_gemm). It is compiled for compute capability 9.0 alone and takes most of a
-/// minute.
+/// 57_hopper_grouped_gemm). It is compiled for compute capability 9.0 alone and takes minutes.
 ///
-/// Both kernels are of one shape. A block is three groups of four warps: one brings pieces of x and
+/// All kernels are of one shape. A block is three groups of four warps: one brings pieces of x and
 /// of the weights into shared memory (TMA), two multiply them there (wgmma), 64 × 256 of y each. Two
 /// blocks, 256 rows of the same columns, share what they read of the weights (a cluster). Blocks stay
 /// and take tile after tile of all groups.
@@ -23,14 +22,20 @@
 #include "lib/base/device/buffer.hpp"
 #include "lib/base/device/cuda/cuda_check.hpp"
 #include "lib/base/device/cuda/cuda_stream.hpp"
+#include "lib/base/device/graph_stream.hpp"
 
 namespace pecia::kernels::cuda {
 
 namespace fusion = cutlass::epilogue::fusion;
 using Number = cutlass::bfloat16_t;
-constexpr int numbers_at_once = 8;  // 16 bytes, as TMA takes rows
-// 128 rows × 256 columns, 64 deep at a time: the most that two groups of warps keep in registers.
-using GroupTile = cute::Shape<cute::_128, cute::_256, cute::_64>;
+using Code = cutlass::float_e4m3_t;
+/// 16 bytes, as TMA takes rows.
+template <typename T>
+constexpr int numbers_at_once = 16 / sizeof(T);
+// 128 rows × 256 columns, 128 bytes deep at a time: the most that two groups of warps keep in
+// registers.
+template <typename T>
+using GroupTile = cute::Shape<cute::_128, cute::_256, cute::Int<128 / sizeof(T)>>;
 using GroupCluster = cute::Shape<cute::_2, cute::_1, cute::_1>;
 constexpr auto to_nearest = cutlass::FloatRoundStyle::round_to_nearest;
 
@@ -55,39 +60,74 @@ struct Gated<cutlass::Array<float, Count, Registers>> {
   }
 };
 
-using RowOfBias =
-    fusion::Sm90RowBroadcast<0, GroupTile, float, float, cute::Stride<cute::_0, cute::_1, int64_t>>;
-/// product + bias, in T.
+/// A number for each column, the same in all rows of a group.
 template <typename T>
-using WithBias = fusion::Sm90EVT<fusion::Sm90Compute<cutlass::plus, T, float, to_nearest>,
-                                 RowOfBias, fusion::Sm90AccFetch>;
-/// activation(y before, product + bias).
-using OfGates = fusion::Sm90EVT<fusion::Sm90Compute<Gated, Number, float, to_nearest>,
-                                fusion::Sm90SrcFetch<Number>, WithBias<float>>;
+using OfColumns = fusion::Sm90RowBroadcast<0, GroupTile<T>, float, float,
+                                           cute::Stride<cute::_0, cute::_1, int64_t>>;
+/// A number for each row, in arrays of the groups.
+template <typename T>
+using OfRows = fusion::Sm90ColBroadcast<0, GroupTile<T>, float*, float,
+                                        cute::Stride<cute::_1, cute::_0, cute::_0>>;
+template <template <typename> class Function, typename To, typename... Of>
+using Computed = fusion::Sm90EVT<fusion::Sm90Compute<Function, To, float, to_nearest>, Of...>;
 
-/// `Before`: type of what stands in y before, or void where it is not read.
-template <typename Before, typename Fusion>
+/// product + bias, in To; of codes product · scale of x's row · scale of the column + bias.
+template <typename T, typename To>
+struct Sum {
+  using Fusion = Computed<cutlass::plus, To, OfColumns<T>, fusion::Sm90AccFetch>;
+};
+template <typename To>
+struct Sum<Code, To> {
+  using OfX = Computed<cutlass::multiplies, float, OfRows<Code>, fusion::Sm90AccFetch>;
+  using Fusion =
+      Computed<cutlass::homogeneous_multiply_add, To, OfColumns<Code>, OfX, OfColumns<Code>>;
+};
+/// activation(y before, sum).
+template <typename T>
+using OfGates =
+    Computed<Gated, Number, fusion::Sm90SrcFetch<Number>, typename Sum<T, float>::Fusion>;
+
+/// `Before`: type of what stands in y before, or void where it is not read. Codes are multiplied as
+/// cuBLASLt multiplies them for `linear`, with its fast accumulation.
+template <typename T, typename Before, typename Fusion, typename EpilogueTile>
 struct Grouped {
   using Rows = cutlass::layout::RowMajor*;
   using Columns = cutlass::layout::ColumnMajor*;
   using Epilogue = typename cutlass::epilogue::collective::CollectiveBuilder<
-      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, GroupTile, GroupCluster,
-      cutlass::epilogue::collective::EpilogueTileAuto, float, float, Before, Rows, numbers_at_once,
-      Number, Rows, numbers_at_once, cutlass::epilogue::PtrArrayTmaWarpSpecializedCooperative,
-      Fusion>::CollectiveOp;
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, GroupTile<T>, GroupCluster, EpilogueTile,
+      float, float, Before, Rows, numbers_at_once<Number>, Number, Rows, numbers_at_once<Number>,
+      cutlass::epilogue::PtrArrayTmaWarpSpecializedCooperative, Fusion>::CollectiveOp;
+  using Schedule =
+      std::conditional_t<std::is_same_v<T, Code>,
+                         cutlass::gemm::KernelPtrArrayTmaWarpSpecializedCooperativeFP8FastAccum,
+                         cutlass::gemm::KernelPtrArrayTmaWarpSpecializedCooperative>;
   using Mainloop = typename cutlass::gemm::collective::CollectiveBuilder<
-      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, Number, Rows, numbers_at_once, Number,
-      Columns, numbers_at_once, float, GroupTile, GroupCluster,
+      cutlass::arch::Sm90, cutlass::arch::OpClassTensorOp, T, Rows, numbers_at_once<T>, T, Columns,
+      numbers_at_once<T>, float, GroupTile<T>, GroupCluster,
       cutlass::gemm::collective::StageCountAutoCarveout<static_cast<int>(
           sizeof(typename Epilogue::SharedStorage))>,
-      cutlass::gemm::KernelPtrArrayTmaWarpSpecializedCooperative>::CollectiveOp;
+      Schedule>::CollectiveOp;
   using Problems = cutlass::gemm::GroupProblemShape<cute::Shape<int32_t, int32_t, int32_t>>;
   using Kernel = cutlass::gemm::kernel::GemmUniversal<Problems, Mainloop, Epilogue>;
 };
+using AnyTile = cutlass::epilogue::collective::EpilogueTileAuto;
+// Columns are stored 16 at a time: with 32, as elsewhere, and the scales of the columns, a stage of
+// the products would have no room.
+using NarrowTile = cute::Shape<cute::_128, cute::_16>;
 
 // Names of our own, which a list of kernels shows.
-struct GroupedProducts : Grouped<void, WithBias<Number>>::Kernel {};
-struct GroupedGates : Grouped<Number, OfGates>::Kernel {};
+struct GroupedProducts : Grouped<Number, void, Sum<Number, Number>::Fusion, AnyTile>::Kernel {
+  using Factor = Number;
+};
+struct GroupedGates : Grouped<Number, Number, OfGates<Number>, AnyTile>::Kernel {
+  using Factor = Number;
+};
+struct GroupedCodeProducts : Grouped<Code, void, Sum<Code, Number>::Fusion, AnyTile>::Kernel {
+  using Factor = Code;
+};
+struct GroupedCodeGates : Grouped<Code, Number, OfGates<Code>, NarrowTile>::Kernel {
+  using Factor = Code;
+};
 
 // What GroupArrays has is what CUTLASS reads.
 using Problem = GroupedProducts::ProblemShape::UnderlyingProblemShape;
@@ -96,13 +136,19 @@ static_assert(sizeof(GroupedProducts::InternalStrideA) == sizeof(int64_t) &&
               sizeof(GroupedProducts::InternalStrideB) == sizeof(int64_t) &&
               sizeof(GroupedProducts::InternalStrideD) == sizeof(int64_t) &&
               sizeof(GroupedGates::InternalStrideC) == sizeof(int64_t));
-static_assert(sizeof(Number) == sizeof(Bf16));
+static_assert(sizeof(Number) == sizeof(Bf16) && sizeof(Code) == sizeof(Fp8));
 // pecia_tools.gpu.kernel_table has these. Each multiprocessor has room for one block.
 static_assert(GroupedProducts::MaxThreadsPerBlock == 384 &&
               GroupedProducts::SharedStorageSize == 215552 &&
-              GroupedGates::SharedStorageSize == 231936);
+              GroupedGates::SharedStorageSize == 231936 &&
+              GroupedCodeProducts::SharedStorageSize == 216576 &&
+              GroupedCodeGates::SharedStorageSize == 216320);
 
 namespace {
+
+template <typename Kernel>
+constexpr bool multiplies_gates =
+    std::is_same_v<Kernel, GroupedGates> || std::is_same_v<Kernel, GroupedCodeGates>;
 
 template <typename Kernel>
 typename Kernel::Arguments arguments_of(const GroupedMatmulArgs& args,
@@ -112,23 +158,35 @@ typename Kernel::Arguments arguments_of(const GroupedMatmulArgs& args,
   using StrideB = typename Kernel::InternalStrideB;
   using StrideC = typename Kernel::InternalStrideC;
   using StrideD = typename Kernel::InternalStrideD;
-  const RowOfBias::Arguments bias = {arrays.bias, 0.0f, {{}, {}, args.columns}};
+  using T = typename Kernel::Factor;
+  const auto of_columns = [&](const float* numbers) {
+    return typename OfColumns<T>::Arguments{numbers, 0.0f, {{}, {}, args.columns}};
+  };
+  using To = std::conditional_t<multiplies_gates<Kernel>, float, Number>;
+  typename Sum<T, To>::Fusion::Arguments sum;
+  if constexpr (std::is_same_v<T, Code>)
+    sum = {of_columns(arrays.weight_scales),
+           {{arrays.x_scales, 0.0f, {}}, {}, {}},
+           of_columns(arrays.bias),
+           {}};
+  else
+    sum = {of_columns(arrays.bias), {}, {}};
   typename Kernel::Arguments to = {};
   to.mode = cutlass::gemm::GemmUniversalMode::kGrouped;
   to.problem_shape = {static_cast<int32_t>(args.groups), reinterpret_cast<Problem*>(arrays.shapes),
                       nullptr};
-  to.mainloop.ptr_A = reinterpret_cast<const Number**>(arrays.x);
+  to.mainloop.ptr_A = reinterpret_cast<const T**>(arrays.x);
   to.mainloop.dA = reinterpret_cast<StrideA*>(arrays.x_strides);
-  to.mainloop.ptr_B = reinterpret_cast<const Number**>(arrays.weights);
+  to.mainloop.ptr_B = reinterpret_cast<const T**>(arrays.weights);
   to.mainloop.dB = reinterpret_cast<StrideB*>(arrays.weight_strides);
   to.epilogue.ptr_D = reinterpret_cast<Number**>(arrays.y);
   to.epilogue.dD = reinterpret_cast<StrideD*>(arrays.y_strides);
-  if constexpr (std::is_same_v<Kernel, GroupedGates>) {
-    to.epilogue.thread = {{}, {bias, {}, {}}, {*args.of_gates}};
+  if constexpr (multiplies_gates<Kernel>) {
+    to.epilogue.thread = {{}, sum, {*args.of_gates}};
     to.epilogue.ptr_C = const_cast<const Number**>(reinterpret_cast<Number**>(arrays.y));
     to.epilogue.dC = reinterpret_cast<StrideC*>(arrays.y_strides);
   } else {
-    to.epilogue.thread = {bias, {}, {}};
+    to.epilogue.thread = sum;
   }
   to.hw_info = hardware;
   return to;
@@ -140,13 +198,19 @@ class CutlassGroupedMatmul : public GroupedMatmul {
       : hardware_{0, device.info().multiprocessors}, workspace_(device, device::Memory::device) {
     allow<GroupedProducts>();
     allow<GroupedGates>();
+    allow<GroupedCodeProducts>();
+    allow<GroupedCodeGates>();
   }
 
   std::string name() const override {
     return fmt::format("CUTLASS {}.{}.{}", CUTLASS_MAJOR, CUTLASS_MINOR, CUTLASS_PATCH);
   }
   void run(const GroupedMatmulArgs& args, device::Stream& stream) override {
-    args.of_gates ? launch<GroupedGates>(args, stream) : launch<GroupedProducts>(args, stream);
+    if (args.type == DType::fp8)
+      args.of_gates ? launch<GroupedCodeGates>(args, stream)
+                    : launch<GroupedCodeProducts>(args, stream);
+    else
+      args.of_gates ? launch<GroupedGates>(args, stream) : launch<GroupedProducts>(args, stream);
   }
 
  private:
@@ -199,7 +263,10 @@ FoundGroupedMatmul find_cutlass_grouped_matmul(device::Device& device) {
     return {nullptr,
             fmt::format("its products are for compute capability 9.0, and this GPU has {}.{}",
                         capability / 10, capability % 10)};
-  return {std::make_unique<CutlassGroupedMatmul>(device), ""};
+  FoundGroupedMatmul found = {std::make_unique<CutlassGroupedMatmul>(device), ""};
+  if (!device::is_switched_on(fp8_experts_switch, "products of fp8 by fp8 for experts"))
+    found.why_no_fp8 = fmt::format("{}=0", fp8_experts_switch);
+  return found;
 }
 
 }  // namespace pecia::kernels::cuda

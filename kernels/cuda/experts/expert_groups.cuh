@@ -80,6 +80,23 @@ static __global__ void group_pairs_kernel(const int32_t* chosen, int64_t pairs, 
   }
 }
 
+/// Groups of few rows and their pairs, as kernels read them: what group_pairs_kernel wrote, or, where
+/// `groups` is null, the pairs of one row, each of which is a group.
+struct FewGroups {
+  const ExpertGroup* groups;
+  const int32_t* order;
+  const int32_t* chosen;
+  int64_t first, count;  ///< of the experts that are here
+
+  __device__ ExpertGroup group(int64_t index) const {
+    if (groups != nullptr) return groups[index];
+    const int64_t expert = chosen[index] - first;
+    const auto pair = static_cast<int32_t>(index);
+    return {expert >= 0 && expert < count ? static_cast<int32_t>(expert) : -1, pair, pair + 1};
+  }
+  __device__ int64_t pair(int64_t place) const { return order != nullptr ? order[place] : place; }
+};
+
 /// What multiplies gate · x and up · x of a pair: its weight, where inputs are weighed. `weights` has
 /// one for each pair, or is null.
 __device__ __forceinline__ float input_factor(const float* weights, int64_t pair) {

@@ -8,6 +8,7 @@
 #include "kernels/cuda/experts/sum_pairs_kernel.cuh"
 #include "kernels/cuda/linear/code_views.cuh"
 #include "kernels/cuda/linear/coded_linear.hpp"
+#include "kernels/cuda/linear/operand.hpp"
 #include "kernels/cuda/shared/elementwise.cuh"
 
 namespace pecia::kernels::cuda {
@@ -25,13 +26,20 @@ constexpr int64_t least_tiled_rows = 16;
 // TFLOP/s), by arithmetic: not measured.
 constexpr int64_t least_widened_rows = 128;
 
-// Tiles of 8 columns of a block of few rows, and blocks on a multiprocessor: the fastest on an H100 of
-// those that fit, for bf16 and mxfp4. The other codes are not measured.
+// Tiles of 8 columns of a block of few rows: the fastest on an H100 for bf16 and mxfp4.
 constexpr int gate_tiles = 1, down_tiles = 2;
+// Stretches that a warp reads ahead, and blocks on a multiprocessor: the most that registers allow
+// without spills. By arithmetic (kernels/cuda.md): not measured.
 template <typename Codes>
-constexpr int blocks_of = many_warps_fit<Codes> ? 4
-                          : Codes::has_least    ? 2
-                                                : 3;
+constexpr int ahead_of = many_warps_fit<Codes> ? 1 : 2;
+template <typename Codes>
+constexpr int gate_blocks = many_warps_fit<Codes> ? 8
+                            : Codes::has_least    ? 4
+                                                  : 5;
+template <typename Codes, bool Aligned>
+constexpr int down_blocks = many_warps_fit<Codes> ? (Aligned ? 8 : 7)
+                            : Codes::has_least    ? 4
+                                                  : 6;
 
 /// Calls body(Codes{}).
 template <typename Body>
@@ -51,6 +59,13 @@ bool has_one_scale(const ExpertsArgs& args, TensorView Expert::*scales) {
   return std::ranges::all_of(args.experts, [&](const Expert& expert) {
     const TensorView& own = expert.*scales;
     return own && (own.rank() == 1 || own.size(1) == 1);
+  });
+}
+
+/// Whether a matrix of each expert is fp8 of `model.dtype: fp8`, which multiplies x rounded to fp8.
+bool rounds_x(const ExpertsArgs& args, TensorView Expert::*matrix, TensorView Expert::*scales) {
+  return std::ranges::all_of(args.experts, [&](const Expert& expert) {
+    return (expert.*matrix).dtype() == DType::fp8 && (expert.*scales).rank() == 1;
   });
 }
 
@@ -120,13 +135,14 @@ class GroupedExperts {
         ffn_(first_.gate.rows()) {}
 
   /// How a call's rows are multiplied, by how many of them an expert has on average.
-  enum class Path { few, tiles, library };
+  enum class Path { few, tiles, library, library_in_fp8 };
   Path path() const {
     const int64_t of_expert = args_.x.rows() * k_ / args_.all_experts();
     const bool tiled = args_.row_invariant == RowInvariant::no && tables_.aligned_gates &&
                        tables_.aligned_downs && hidden_ % run_numbers == 0 &&
                        ffn_ % run_numbers == 0;
     if (!tiled || of_expert < least_tiled_rows) return Path::few;
+    if (multiplies_in_fp8()) return Path::library_in_fp8;
     const bool wide = first_.gate.dtype() == DType::bf16 && first_.down.dtype() == DType::bf16;
     const int64_t least = wide ? least_tiled_rows : least_widened_rows;
     return context_.grouped_matmul && of_expert >= least ? Path::library : Path::tiles;
@@ -134,8 +150,11 @@ class GroupedExperts {
 
   /// The memory in which a row's products with its experts wait for their sum.
   int64_t row_bytes() const {
-    const DType products = path() == Path::library ? DType::bf16 : DType::fp32;
-    return k_ * (hidden_ * size_of(products) + ffn_ * size_of(DType::bf16));
+    const Path by = path();
+    const bool rounded = by == Path::library || by == Path::library_in_fp8;
+    const int64_t codes = by == Path::library_in_fp8 ? ffn_ + 2 * size_of(DType::fp32) : 0;
+    return k_ * (hidden_ * size_of(rounded ? DType::bf16 : DType::fp32) +
+                 ffn_ * size_of(DType::bf16) + codes);
   }
 
   void run(const Rows& rows) const {
@@ -148,10 +167,20 @@ class GroupedExperts {
         return multiply_tiles<SmallBlock>(rows);
       case Path::library:
         return multiply_by_library(rows);
+      case Path::library_in_fp8:
+        return multiply_in_fp8(rows);
     }
   }
 
  private:
+  bool multiplies_in_fp8() const {
+    return context_.grouped_matmul && context_.why_no_grouped_fp8.empty() &&
+           hidden_ % chunk_bytes == 0 && ffn_ % chunk_bytes == 0 &&
+           rounds_x(args_, &Expert::gate, &Expert::gate_scales) &&
+           rounds_x(args_, &Expert::up, &Expert::up_scales) &&
+           rounds_x(args_, &Expert::down, &Expert::down_scales);
+  }
+
   struct Pairs {
     int64_t count, num_groups;
     const ExpertGroup* groups;
@@ -188,34 +217,38 @@ class GroupedExperts {
   }
 
   void multiply_few(const Rows& rows) const {
-    const Pairs pairs = group(rows, coded_rows);
+    const bool one_row = rows.x.rows() == 1;
+    const Pairs pairs =
+        one_row ? Pairs{k_, k_, nullptr, nullptr, nullptr} : group(rows, coded_rows);
+    const FewGroups groups = {pairs.groups, pairs.order, rows.chosen, args_.first_expert, count_};
     const TensorView activated = room_for_activated(pairs);
     const TensorView products = room_for_products(pairs, DType::fp32);
     const auto grid = [&](int64_t width, int64_t tiles) {
       return Grid{.x = (width + 8 * tiles - 1) / (8 * tiles),
                   .y = pairs.num_groups,
-                  .threads = coded_threads};
+                  .threads = expert_threads};
     };
     const bool one_scale =
         has_one_scale(args_, &Expert::gate_scales) && has_one_scale(args_, &Expert::up_scales);
     with_rows(first_.gate.dtype(), one_scale, tables_.aligned_gates, [&](auto codes, auto aligned) {
       using Codes = decltype(codes);
-      launch_early(
-          stream_, grid(ffn_, gate_tiles),
-          expert_gate_kernel<Codes, decltype(aligned)::value, gate_tiles, blocks_of<Codes>>,
-          matrix<const Bf16>(rows.x), k_, tables_.gates, pairs.groups, pairs.order, of_inputs(rows),
-          args_.activation, matrix<Bf16>(activated));
+      launch_early(stream_, grid(ffn_, gate_tiles),
+                   expert_gate_kernel<Codes, decltype(aligned)::value, gate_tiles, ahead_of<Codes>,
+                                      gate_blocks<Codes>>,
+                   matrix<const Bf16>(rows.x), k_, tables_.gates, groups, of_inputs(rows),
+                   args_.activation, matrix<Bf16>(activated));
     });
     const bool down_one_scale = has_one_scale(args_, &Expert::down_scales);
-    with_rows(
-        first_.down.dtype(), down_one_scale, tables_.aligned_downs, [&](auto codes, auto aligned) {
-          using Codes = decltype(codes);
-          launch_early(
-              stream_, grid(hidden_, down_tiles),
-              expert_down_kernel<Codes, decltype(aligned)::value, down_tiles, blocks_of<Codes>>,
-              matrix<const Bf16>(activated), tables_.downs, pairs.groups, pairs.order,
-              matrix<float>(products));
-        });
+    with_rows(first_.down.dtype(), down_one_scale, tables_.aligned_downs,
+              [&](auto codes, auto aligned) {
+                using Codes = decltype(codes);
+                constexpr bool is_aligned = decltype(aligned)::value;
+                launch_early(stream_, grid(hidden_, down_tiles),
+                             expert_down_kernel<Codes, is_aligned, down_tiles, ahead_of<Codes>,
+                                                down_blocks<Codes, is_aligned>>,
+                             matrix<const Bf16>(activated), tables_.downs, groups,
+                             matrix<float>(products));
+              });
     sum<float>(rows, products, nullptr);
   }
 
@@ -252,39 +285,88 @@ class GroupedExperts {
                  matrix<const Bf16>(rows.x), pairs.places, k_, of_inputs(rows),
                  matrix<Bf16>(placed));
     const TensorView activated = room_for_activated(pairs);
-    const auto* const gates = reinterpret_cast<const QuantizedMatrix*>(tables_.gates);
-    static_assert(sizeof(GateAndUp) == 2 * sizeof(QuantizedMatrix));
-    multiply_groups(pairs, placed, {gates, 2}, first_.gate.dtype(), activated, {});
-    multiply_groups(pairs, placed, {gates + 1, 2}, first_.up.dtype(), activated, args_.activation);
+    multiply_groups<Bf16>(pairs, {placed}, gate_table(), first_.gate.dtype(), activated, {});
+    multiply_groups<Bf16>(pairs, {placed}, up_table(), first_.up.dtype(), activated,
+                          args_.activation);
     const TensorView& products = placed;
-    multiply_groups(pairs, activated, {tables_.downs, 1}, first_.down.dtype(), products, {});
+    multiply_groups<Bf16>(pairs, {activated}, {tables_.downs, 1}, first_.down.dtype(), products,
+                          {});
     sum<Bf16>(rows, products, pairs.places);
   }
 
-  /// y = x · weights of each group's expert, of which codes are widened for some groups at a time.
-  void multiply_groups(const Pairs& pairs, const TensorView& x, const ExpertMatrixTable& weights,
+  /// Does the same with x and activations as codes, which `linear` makes of x, too.
+  void multiply_in_fp8(const Rows& rows) const {
+    const Pairs pairs = group(rows, rows.x.rows() * k_ + 1);
+    const Codes of_x = {room_for(rows.x, DType::fp8, context_.codes),
+                        context_.code_scales.tensor(DType::fp32, {rows.x.rows()}).as<float>()};
+    context_.rounded_x = {};
+    quantize_rows({rows.x, of_x.rows, TensorView(of_x.scales, DType::fp32, {rows.x.rows()})},
+                  context_, stream_);
+    const TensorView products = room_for_products(pairs, DType::bf16);
+    const auto scales = context_.pair_scales.tensor(DType::fp32, {2, pairs.count});
+    const Codes placed = {TensorView(products.data(), DType::fp8, {pairs.count, hidden_}),
+                          scales.slice_rows(0, 1).as<float>()};
+    launch_early(stream_, grid_of_rows(rows.x.rows(), hidden_ / chunk_bytes), place_codes_kernel,
+                 matrix<const Fp8>(of_x.rows), of_x.scales, pairs.places, k_, of_inputs(rows),
+                 matrix<Fp8>(placed.rows), placed.scales);
+    const TensorView activated = room_for_activated(pairs);
+    multiply_groups<Fp8>(pairs, {placed.rows, placed.scales}, gate_table(), DType::fp8, activated,
+                         {});
+    multiply_groups<Fp8>(pairs, {placed.rows, placed.scales}, up_table(), DType::fp8, activated,
+                         args_.activation);
+    const Codes codes = {context_.activated_codes.tensor(DType::fp8, {pairs.count, ffn_}),
+                         scales.slice_rows(1, 1).as<float>()};
+    const auto threads = std::clamp<int64_t>((ffn_ / run_numbers + 31) / 32 * 32, 32, 512);
+    launch_early(stream_, {.x = pairs.count, .threads = static_cast<int>(threads)},
+                 quantize_pairs_kernel, matrix<const Bf16>(activated), pairs.places,
+                 matrix<Fp8>(codes.rows), codes.scales);
+    multiply_groups<Fp8>(pairs, {codes.rows, codes.scales}, {tables_.downs, 1}, DType::fp8,
+                         products, {});
+    sum<Bf16>(rows, products, pairs.places);
+  }
+  struct Codes {
+    TensorView rows;
+    float* scales;
+  };
+
+  static_assert(sizeof(GateAndUp) == 2 * sizeof(QuantizedMatrix));
+  ExpertMatrixTable gate_table() const {
+    return {reinterpret_cast<const QuantizedMatrix*>(tables_.gates), 2};
+  }
+  ExpertMatrixTable up_table() const { return {gate_table().first + 1, 2}; }
+
+  /// Rows of pairs, of bf16, or of fp8 with scales.
+  struct Operand {
+    TensorView rows;
+    const float* scales = nullptr;
+  };
+  /// y = x · weights of each group's expert. For x of bf16 other weights are widened, for some groups
+  /// at a time.
+  template <typename T>
+  void multiply_groups(const Pairs& pairs, const Operand& x, const ExpertMatrixTable& weights,
                        DType type, const TensorView& y,
                        const std::optional<Activation>& of_gates) const {
-    const int64_t columns = y.size(1), depth = x.size(1);
+    const int64_t columns = y.size(1), depth = x.rows.size(1);
     const int64_t bytes = columns * depth * size_of(DType::bf16);
-    const int64_t most = type == DType::bf16
-                             ? pairs.num_groups
-                             : std::max<int64_t>(1, context_.widened_expert_bytes / bytes);
+    const bool widens = type != x.rows.dtype();
+    const int64_t most =
+        widens ? std::max<int64_t>(1, context_.widened_expert_bytes / bytes) : pairs.num_groups;
     const int64_t pieces = (pairs.num_groups + most - 1) / most;
     for (int64_t piece = 0; piece < pieces; ++piece) {
       const int64_t first = piece * pairs.num_groups / pieces;
       const int64_t count = (piece + 1) * pairs.num_groups / pieces - first;
       const ExpertGroup* const groups = pairs.groups + first;
-      Matrix<const Bf16> widened{};
-      if (type != DType::bf16) {
-        const TensorView to = context_.widened.tensor(DType::bf16, {count * columns, depth});
-        widen(weights, type, groups, columns, to);
-        widened = matrix<const Bf16>(to);
-      }
+      Matrix<const T> widened{};
+      if constexpr (std::is_same_v<T, Bf16>)
+        if (widens) {
+          const TensorView to = context_.widened.tensor(DType::bf16, {count * columns, depth});
+          widen(weights, type, groups, columns, to);
+          widened = matrix<const Bf16>(to);
+        }
       const GroupArrays arrays = room_for_arrays(count, columns);
-      launch_early(stream_, {.x = count}, describe_groups_kernel, weights, groups,
-                   matrix<const Bf16>(x), widened, matrix<Bf16>(y), arrays);
-      context_.grouped_matmul->run({arrays, count, columns, of_gates}, stream_);
+      launch_early(stream_, {.x = count}, describe_groups_kernel<T>, weights, groups,
+                   matrix<const T>(x.rows), x.scales, widened, matrix<Bf16>(y), arrays);
+      context_.grouped_matmul->run({arrays, count, columns, x.rows.dtype(), of_gates}, stream_);
     }
   }
 
@@ -298,19 +380,22 @@ class GroupedExperts {
   }
 
   GroupArrays room_for_arrays(int64_t groups, int64_t columns) const {
-    constexpr int64_t words = 6, ints = sizeof(GroupShape) / sizeof(int32_t);
-    const int64_t of_group = 2 * words + ints + columns;
+    constexpr int64_t words = 7, ints = sizeof(GroupShape) / sizeof(int32_t);
+    const int64_t of_group = 2 * words + ints + 2 * columns;
     auto* const begin = static_cast<int64_t*>(
         context_.group_arrays.tensor(DType::int32, {groups * of_group}).data());
     auto* const bias = reinterpret_cast<float*>(begin + words * groups);
-    return {reinterpret_cast<GroupShape*>(bias + groups * columns),
-            reinterpret_cast<const Bf16**>(begin),
-            reinterpret_cast<const Bf16**>(begin + groups),
+    auto* const weight_scales = bias + groups * columns;
+    return {reinterpret_cast<GroupShape*>(weight_scales + groups * columns),
+            reinterpret_cast<const void**>(begin),
+            reinterpret_cast<const void**>(begin + groups),
             reinterpret_cast<Bf16**>(begin + 2 * groups),
             begin + 3 * groups,
             begin + 4 * groups,
             begin + 5 * groups,
-            bias};
+            bias,
+            reinterpret_cast<const float**>(begin + 6 * groups),
+            weight_scales};
   }
 
   /// `places`: see sum_pairs_kernel.

@@ -46,11 +46,12 @@ using CodedSums = float[Warps][coded_rows][8 * Tiles];
 /// change within a row, they are applied to the sums over each of their groups: step to that of the
 /// values, least to that of x. Elsewhere step is left out.
 ///
-/// The block's warps take stretches of the depth in turn. Each reads its next stretch while it
-/// multiplies one; to read more of them made products of bf16 slower (H100, 1 and 16 rows). What
-/// they return in `to` is added by coded_sum in their order. So a sum depends on nothing but its own
-/// row of x and its own codes.
-template <typename Codes, int Tiles, bool Aligned, int Warps, typename RowOfX, typename TileOf>
+/// The block's warps take stretches of the depth in turn. Each reads its next `Ahead` stretches while it
+/// multiplies one; more than one made products of bf16 slower (H100, 1 and 16 rows). What they return in
+/// `to` is added by coded_sum in their order. So a sum depends on nothing but its own row of x and its
+/// own codes.
+template <typename Codes, int Tiles, bool Aligned, int Warps, int Ahead = 1, typename RowOfX,
+          typename TileOf>
 __device__ __forceinline__ void multiply_codes(const RowOfX& row_of_x, const TileOf& tile_of,
                                                CodedSums<Tiles, Warps>& to) {
   const int warp = threadIdx.x / warp_size, lane = threadIdx.x % warp_size;
@@ -120,12 +121,16 @@ __device__ __forceinline__ void multiply_codes(const RowOfX& row_of_x, const Til
     }
   };
 
-  Loaded next;
-  if (warp < stretches) load_stretch(warp, next);
+  Loaded next[Ahead];
+#pragma unroll
+  for (int i = 0; i < Ahead; ++i)
+    if (warp + i * Warps < stretches) load_stretch(warp + i * Warps, next[i]);
   wait_for_earlier_kernels();  // no kernel writes weights, but the one before may write x
   for (int stretch = warp; stretch < stretches; stretch += Warps) {
-    const Loaded now = next;
-    if (stretch + Warps < stretches) load_stretch(stretch + Warps, next);
+    const Loaded now = next[0];
+#pragma unroll
+    for (int i = 0; i + 1 < Ahead; ++i) next[i] = next[i + 1];
+    if (stretch + Ahead * Warps < stretches) load_stretch(stretch + Ahead * Warps, next[Ahead - 1]);
     multiply_stretch(stretch, now);
   }
   let_next_kernel_begin();  // sooner, the next kernel's blocks took room from this one's

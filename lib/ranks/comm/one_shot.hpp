@@ -8,6 +8,7 @@
 #include <memory>
 #include <string>
 
+#include "lib/base/device/device.hpp"
 #include "lib/base/device/stream.hpp"
 #include "lib/ranks/comm/abortable.hpp"
 #include "lib/ranks/comm/addends.hpp"
@@ -33,5 +34,14 @@ struct FoundOneShot {
 };
 
 inline constexpr const char* one_shot_switch = "PECIA_CUDA_ONE_SHOT";
+/// Ranks that may take part.
+inline constexpr int most_one_shot_ranks = 8;
+
+class Communicator;
+
+/// Collective over `host`, ranks of one server, which outlives the result: maps memory of each rank's
+/// GPU into all ranks' processes (CUDA's IPC). There are no sums where a rank cannot, nor in a build
+/// without CUDA. Ending the result is collective, too, except while an exception is under way.
+FoundOneShot map_one_shot(Communicator& host, device::Device& device, int64_t most_bytes);
 
 }  // namespace pecia::comm

@@ -12,21 +12,10 @@
 #include "lib/base/device/buffer.hpp"
 #include "lib/base/device/cuda/cuda_check.hpp"
 #include "lib/base/device/graph_stream.hpp"
+#include "lib/ranks/comm/one_shot_trial.hpp"
 
 namespace pecia::comm {
 namespace {
-
-/// The first reason of the ranks, by rank; "" if none has one. Collective.
-std::string first_reason(Communicator& host, const std::string& mine) {
-  const auto* const begin = reinterpret_cast<const std::byte*>(mine.data());
-  const auto all = host.all_gather(std::span(begin, mine.size()));
-  for (size_t rank = 0; rank < all.size(); ++rank)
-    if (!all[rank].empty())
-      return fmt::format(
-          "rank {}: {}", rank,
-          std::string_view(reinterpret_cast<const char*>(all[rank].data()), all[rank].size()));
-  return "";
-}
 
 /// Memory of every rank's GPU, as this process names it.
 class SharedBlocks {
@@ -152,22 +141,26 @@ class CudaOneShot : public OneShot {
 
 }  // namespace
 
+FoundOneShot map_one_shot(Communicator& host, device::Device& device, int64_t most_bytes) {
+  if (host.size() > most_one_shot_ranks)
+    return {nullptr, fmt::format("more than {} ranks", most_one_shot_ranks)};
+  device.memory();  // makes this GPU current for this thread
+  auto sums = std::make_unique<CudaOneShot>(host, device, most_bytes);
+  const std::string why_not = sums->map();
+  if (!why_not.empty()) return {nullptr, why_not};
+  return {std::move(sums), ""};
+}
+
 FoundOneShot find_one_shot_of_cuda(Communicator& host, device::Device& device, int64_t most_bytes) {
   std::string why_not;
   // Off until a machine has shown that it is right and faster there.
   if (!device::is_switched_on(one_shot_switch, "sums through peer memory", false))
     why_not = fmt::format("{} is not 1", one_shot_switch);
-  else if (host.size() > most_one_shot_ranks)
-    why_not = fmt::format("more than {} ranks", most_one_shot_ranks);
   else if (most_bytes <= 0)
     why_not = "a ring takes less time";
   why_not = first_reason(host, why_not);
   if (!why_not.empty()) return {nullptr, why_not};
-  device.memory();  // makes this GPU current for this thread
-  auto sums = std::make_unique<CudaOneShot>(host, device, most_bytes);
-  why_not = sums->map();
-  if (!why_not.empty()) return {nullptr, why_not};
-  return {std::move(sums), ""};
+  return map_one_shot(host, device, most_bytes);
 }
 
 }  // namespace pecia::comm

@@ -7,9 +7,7 @@
 
 namespace pecia::comm {
 
-/// Collective over `host`, which outlives the result: maps memory of each rank's GPU into all ranks'
-/// processes (CUDA's IPC). There are no sums where a rank cannot, or `most_bytes` is 0. Ending the
-/// result is collective, too, except while an exception is under way.
+/// map_one_shot where one_shot_switch asks for such sums, and `most_bytes` is not 0.
 FoundOneShot find_one_shot_of_cuda(Communicator& host, device::Device& device, int64_t most_bytes);
 
 /// Launches the kernel for values of fp32 or bf16.

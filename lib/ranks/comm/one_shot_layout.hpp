@@ -5,9 +5,10 @@
 #include <cstddef>
 #include <cstdint>
 
+#include "lib/ranks/comm/one_shot.hpp"
+
 namespace pecia::comm {
 
-inline constexpr int most_one_shot_ranks = 8;
 /// Few, since they wait for other ranks and take room meanwhile. Each chunk of 16 bytes has a thread in
 /// sums of up to 128 KiB.
 inline constexpr int one_shot_blocks = 16, one_shot_threads = 512;

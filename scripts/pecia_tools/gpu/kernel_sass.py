@@ -16,6 +16,7 @@ from .kernel_table import OURS, readable, short
 INSTRUCTIONS = {
     "tensor cores": re.compile(r"\b(HMMA|[HQI]GMMA)\."),
     "wgmma": re.compile(r"\b[HQI]GMMA\."),
+    "wgmma of fp8": re.compile(r"\bQGMMA\."),
     "loads by TMA": re.compile(r"\bUTMALDG\."),
     "stores by TMA": re.compile(r"\bUTMASTG\."),
     "matrices from shared memory": re.compile(r"\bLDSM\."),
@@ -74,6 +75,11 @@ RULES_FOR: dict[str, dict[str, tuple[str, ...]]] = {
         "attention_wgmma_kernel<": ("wgmma", "asynchronous copies of 128 bits"),
         "cutlass::device_kernel<GroupedProducts": ("wgmma", "loads by TMA", "stores by TMA"),
         "cutlass::device_kernel<GroupedGates": ("wgmma", "loads by TMA", "stores by TMA"),
+        "cutlass::device_kernel<GroupedCode(Products|Gates)": (
+            "wgmma of fp8",
+            "loads by TMA",
+            "stores by TMA",
+        ),
     }
 }
 # The few lines of a dump that say something.

@@ -34,6 +34,8 @@ class Launch:
 OF_LIBRARIES = {
     "cutlass::device_kernel<GroupedProducts>": {Launch(384, 215552)},
     "cutlass::device_kernel<GroupedGates>": {Launch(384, 231936)},
+    "cutlass::device_kernel<GroupedCodeProducts>": {Launch(384, 216576)},
+    "cutlass::device_kernel<GroupedCodeGates>": {Launch(384, 216320)},
 }
 
 

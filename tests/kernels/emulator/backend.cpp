@@ -115,10 +115,18 @@ std::unique_ptr<kernels::Backend> make_emulated_backend(device::Device& device,
 std::unique_ptr<kernels::Backend> make_emulated_backend(
     device::Device& device, std::unique_ptr<kernels::cuda::GroupedMatmul> grouped_matmul,
     int64_t widened_expert_bytes) {
+  return make_emulated_backend_of_groups(
+      device, {.matmul = std::move(grouped_matmul), .is_checked_at_start = false},
+      widened_expert_bytes);
+}
+
+std::unique_ptr<kernels::Backend> make_emulated_backend_of_groups(
+    device::Device& device, kernels::cuda::FoundGroupedMatmul grouped_matmul,
+    int64_t widened_expert_bytes) {
   return kernels::cuda::make_backend(device, {std::make_unique<PlainMatmul>(Products::with_scales),
                                               std::make_unique<PlainRowSort>(),
                                               {nullptr, "the emulator was given none"},
-                                              {std::move(grouped_matmul), ""},
+                                              std::move(grouped_matmul),
                                               widened_expert_bytes});
 }
 

@@ -23,6 +23,9 @@ std::unique_ptr<kernels::Backend> make_emulated_backend(device::Device& device,
 std::unique_ptr<kernels::Backend> make_emulated_backend(
     device::Device& device, std::unique_ptr<kernels::cuda::GroupedMatmul> grouped_matmul,
     int64_t widened_expert_bytes = kernels::gpu_widened_expert_bytes);
+std::unique_ptr<kernels::Backend> make_emulated_backend_of_groups(
+    device::Device& device, kernels::cuda::FoundGroupedMatmul grouped_matmul,
+    int64_t widened_expert_bytes = kernels::gpu_widened_expert_bytes);
 /// With attention by wgmma.
 std::unique_ptr<kernels::Backend> make_emulated_backend(
     device::Device& device, kernels::cuda::FoundWgmmaAttention wgmma,
