@@ -361,7 +361,8 @@ class PhantomBackend : public Backend {
          stream);
   }
   /// As if each row chose its experts at random. The products' rows are those of one expert. Each
-  /// pair has rows of its own between the products: x, gate, up, activated and out.
+  /// pair has rows of its own between the products: x, gate, up, activated and out. Experts of fp8
+  /// count as widened, as they are where no library multiplies them by fp8 (kernels/cuda.md).
   void experts(const ExpertsArgs& args, device::Stream& stream) override {
     validate(args);
     const auto [pairs, touched] = work_of(args, std::ssize(args.experts));
@@ -376,7 +377,7 @@ class PhantomBackend : public Backend {
           bytes_of(args.x) + bytes_of(args.chosen) + bytes_of(args.weights) +
               std::llround(touched * static_cast<double>(bytes_of(each)) + between),
           bytes_of(args.y) + std::llround(between),
-          each.gate.dtype() == DType::fp8  // x is never rounded to it
+          each.gate.dtype() == DType::fp8
               ? operand_type(DType::fp8)
               : operands_of(args.x.dtype(), each.gate.dtype(), args.row_invariant),
           static_cast<double>(hidden), ffn, touched > 0 ? pairs / touched : 0},
