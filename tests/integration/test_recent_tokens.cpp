@@ -69,6 +69,8 @@ TEST_P(RecentTokens, OfARaggedBatchWithLongAnswers) {
                        static_cast<int32_t>(3 + row % 3 * 90)));
   }
   for (const ReplicaSettings& settings : grids(settings(72, 3))) expect_same(requests, settings);
+  const ReplicaSettings in_blocks = grids(settings(600, 3)).back();  // of rows, with TP
+  expect_same(requests, in_blocks);
   ReplicaSettings chunked = settings(200, 2);
   chunked.policy = job::Policy::chunked;
   expect_same(requests, chunked);
