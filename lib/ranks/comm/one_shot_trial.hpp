@@ -1,5 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 #pragma once
+/// Tries sums through peer memory (one_shot.hpp) before a run relies on them, as `pecia doctor` does.
+
 #include <chrono>
 #include <string>
 
