@@ -84,13 +84,16 @@ class ExpertsByLibrary : public testing::Test {
     kernels::ExpertsArgs args;
   };
 
-  /// Compares with the reference and returns how many grouped products there were.
-  int calls_of(const Case& of, kernels::Backend& backend) {
-    Layer layer(of);
+  std::vector<float> results_of(Layer& layer, kernels::Backend& backend) {
     calls_ = 0;
     device::Stream stream(1);
     backend.experts(layer.args, stream);
-    const std::vector<float> found = layer.y.values();
+    return layer.y.values();
+  }
+  /// Compares with the reference and returns how many grouped products there were.
+  int calls_of(const Case& of, kernels::Backend& backend) {
+    Layer layer(of);
+    const std::vector<float> found = results_of(layer, backend);
     kernels::reference::experts(layer.args);
     const double size = static_cast<double>(of.width) * std::sqrt(static_cast<double>(ffn * k));
     // x, gates, activations and products are rounded to bf16.
@@ -102,10 +105,7 @@ class ExpertsByLibrary : public testing::Test {
   /// grouped products there were.
   int calls_in_fp8(const Case& of, kernels::Backend& backend) {
     Layer layer(of);
-    calls_ = 0;
-    device::Stream stream(1);
-    backend.experts(layer.args, stream);
-    const std::vector<float> found = layer.y.values();
+    const std::vector<float> found = results_of(layer, backend);
     std::vector<float> expected(found.size());
     for (int64_t row = 0; row < of.rows; ++row)
       for (int64_t j = 0; j < k; ++j)

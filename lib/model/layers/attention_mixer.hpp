@@ -20,9 +20,6 @@ class AttentionMixer : public Mixer {
              attention::Attention& attention) override;
   void project(int block, const Input& input, attention::Attention& attention) override;
   void mix(int64_t layer, attention::Attention& attention) override;
-  bool mixes_blocks(const attention::Attention& attention) const override {
-    return attention.runs_blocks();
-  }
   void mix_block(int64_t layer, int block, attention::Attention& attention) override;
   void keep(std::span<const parallel::RowRange> places) override;
   /// Gates what the heads gave if the layer has a gate.

@@ -30,15 +30,14 @@ class Mixer {
   /// Begins a pass, which `attention` has begun.
   virtual void begin_pass(attention::Attention& /*attention*/) {}
   /// Collective over the replica. Call these for each layer, in this order: begin; project for
-  /// every block; mix; project_output for every block. Where mixes_blocks says so, the order may be:
+  /// every block; mix; project_output for every block. Where Attention::runs_blocks, the order may be:
   /// begin; project, mix_block and project_output for every block in turn. `num_rows` counts the rows
   /// of all blocks. Implementations of `begin` begin the layer of `attention`, too.
   virtual void begin(int64_t layer, const LayerWeights& weights, int64_t num_rows,
                      attention::Attention& attention) = 0;
   virtual void project(int block, const Input& input, attention::Attention& attention) = 0;
   virtual void mix(int64_t layer, attention::Attention& attention) = 0;
-  virtual bool mixes_blocks(const attention::Attention& /*attention*/) const { return false; }
-  virtual void mix_block(int64_t layer, int block, attention::Attention& attention);
+  virtual void mix_block(int64_t layer, int block, attention::Attention& attention) = 0;
   /// Between mix and project_output: of the rows of all blocks only the ones at these places go on.
   virtual void keep(std::span<const parallel::RowRange> places) = 0;
   /// Starts adding the output of the block's rows to `hidden` (TensorParallel::add_product, which
@@ -46,9 +45,5 @@ class Mixer {
   virtual void project_output(int block, const TensorView& hidden,
                               const TensorParallel::Change& change) = 0;
 };
-
-inline void Mixer::mix_block(int64_t layer, int block, attention::Attention& /*attention*/) {
-  fail<InvalidArgument>("block {} of layer {} is not mixed by itself", block, layer);
-}
 
 }  // namespace pecia::model

@@ -415,7 +415,7 @@ void Model::mix(int64_t index, const LayerWeights& weights, PassTensors& pass) {
   };
   const bool some_go_on = pass.wanted != nullptr && index == config_.last_mixing_layer();
   mixer.begin(index, weights, pass.normed.rows(), pass.attention);
-  if (!some_go_on && mixer.mixes_blocks(pass.attention)) {
+  if (!some_go_on && pass.attention.runs_blocks()) {
     for (int block = 0; block < blocks; ++block) {
       advance(block, first_norm(index), next, pass);
       project(block);
